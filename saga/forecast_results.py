@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, overload
@@ -34,7 +34,12 @@ _PLAIN = ("year", "origin_year", "birth_year")  # numbers without thousands sepa
 _SET_STARTS = ("lower_", "band_lower_", "positive_lower_")
 
 
-def show_value(name: str, value: object) -> str:
+def has_sets(columns: Sequence[str]) -> bool:
+    """Whether limits in a table with these columns are those of sets, not of any statistic."""
+    return not {"statistic", "measure"} & set(columns)
+
+
+def show_value(name: str, value: object, *, of_set: bool = True) -> str:
     """A cell of the column `name` for readers: `31.4%`, `1,250,000`, `2030`, `-` for unknown.
 
     The lower end of a set is `above 0` as in sentences (`saga.pages.format.set_start`).
@@ -48,7 +53,8 @@ def show_value(name: str, value: object) -> str:
     if isinstance(value, float):
         if name == "p_zero":
             return f"{value:.1%}"
-        return set_start(value, figure) if name.startswith(_SET_STARTS) else figure(value)
+        starts_set = of_set and name.startswith(_SET_STARTS)
+        return set_start(value, figure) if starts_set else figure(value)
     return str(value)
 
 
@@ -123,9 +129,13 @@ class Result(Summarised):
 
     def _first_rows(self) -> pl.DataFrame:
         """The first rows of the main columns as texts."""
+        of_set = has_sets(self.table.columns)
         first = self.table.select(name for name in _SHOWN if name in self.table.columns).head(_ROWS)
         return pl.DataFrame(
-            {name: [show_value(name, value) for value in first[name]] for name in first.columns},
+            {
+                name: [show_value(name, value, of_set=of_set) for value in first[name]]
+                for name in first.columns
+            },
             schema=dict.fromkeys(first.columns, pl.String),
         )
 

@@ -144,14 +144,15 @@ def result(text: str, value: Mapping[str, object], *, as_json: bool) -> None:
 
 def table(frame: pl.DataFrame, title: str, headings: Mapping[str, str] | None = None) -> None:
     """Print a small frame as a table on standard output; `headings` are names for people."""
-    from saga.forecast_results import show_value
+    from saga.forecast_results import has_sets, show_value
 
     shown = Table(title=title, box=SIMPLE, pad_edge=False)
     for name, dtype in frame.schema.items():
         heading = name.replace("_", " ") if headings is None else headings[name]
         shown.add_column(heading, justify="right" if dtype.is_numeric() else "left")
-    for row in frame.iter_rows():
-        shown.add_row(*(escape(show_value(*cell)) for cell in zip(frame.columns, row, strict=True)))
+    of_set = has_sets(frame.columns)
+    for row in frame.iter_rows(named=True):
+        shown.add_row(*(escape(show_value(*cell, of_set=of_set)) for cell in row.items()))
     with standard_output():
         Console().print(shown)
 

@@ -90,7 +90,7 @@ def tables(
         saga tables recession --reference paths --panel p.csv --out t  # what a scenario changes
     """
     from saga.files.folders import check_new_folder
-    from saga.pages.group import describe_suppressed, entrants_until
+    from saga.pages.group import describe_suppressed, entrants_until, table_years
     from saga.population.career_dynamics import dynamics_table
     from saga.population.disclosure import DisclosureRules
     from saga.population.policy_tables import make_tables
@@ -122,13 +122,13 @@ def tables(
     provenance = population.provenance(request, rules) | {"code_version": current_version()}
     write_files(results, out, provenance)
     n_cells, n_hidden = results.statistics.height, results.statistics["suppressed"].sum()
-    years = results.statistics["year"].drop_nulls()
-    entrants = entrants_until(provenance, max(years.to_list()))
+    years = table_years(results.statistics)
+    entrants = entrants_until(provenance, years[-1])
     report = {
         "out": out,
         "cells": n_cells,
         "suppressed": n_hidden,
-        "years": [years.min(), years.max()],
+        "years": [years[0], years[-1]],
         "entrants": entrants,
         "log": f"{internal_folder(out)}/{LOG}",
         "chances": results.chances(),

@@ -44,15 +44,21 @@ _WITHOUT_UNIT = re.compile("persons|.*gini|.*share|.*ratio")
 _MAX_YEARS, _YEAR_STEP = 8, 5  # of more than 8 years the page has 2030, 2035 .., first and last
 
 
+def table_years(statistics: pl.DataFrame) -> list[int]:
+    """The years of the tables; events may be about others."""
+    of_tables = statistics.filter(pl.col("statistic") != "chance")
+    return of_tables["year"].drop_nulls().unique().sort().to_list()
+
+
 def describe_suppressed(statistics: pl.DataFrame, suppressed_until: Mapping[int, int]) -> str:
     """How many values are suppressed, and with which last years fewer or more would be.
 
     `suppressed_until` has the number for each last year that the tables can have.
     """
+    last = table_years(statistics)[-1]
     statistics = statistics.filter(
         pl.col("year").is_not_null(), pl.col("statistic").is_in(GROUP_STATISTICS)
     )
-    last = int(statistics["year"].to_numpy().max())
     per_year = statistics.filter(year=last).height
     counts = {year: n // done for done, (year, n) in enumerate(suppressed_until.items(), start=1)}
     fewer = [year for year in counts if counts[year] < counts[last]]  # all of them are earlier
@@ -91,7 +97,7 @@ def render_group(
     described = describe_suppressed(statistics, suppressed_until)
     events = statistics.filter(statistic="chance")
     groups = statistics.columns[1 : statistics.columns.index("statistic")]
-    years = statistics["year"].drop_nulls().unique().sort().to_list()
+    years = table_years(statistics)
     step = 1 if len(years) <= _MAX_YEARS else _YEAR_STEP
     shown_years = [year for year in years if year % step == 0 or year in (years[0], years[-1])]
     persons = statistics.filter(pl.col("statistic") == "persons")

@@ -61,7 +61,7 @@ def measures(law: PensionLaw, career: Career, ages: Sequence[int]) -> dict[str, 
     result = {name: values[rows] for name, values in of_years.items()}
     if law.rule.formula == "best_years":
         result["rights"] = np.stack([of_law.best_years_pension(row) for row in rows.tolist()])
-    divisor = law.rule.value("divisor", int(career.years[rows[-1]]))
+    divisor = law.rule.of_years("divisor", career.years[rows])[:, None]
     for name, reference in of_law.references(rows.tolist()).items():
         ratio = np.full(reference.shape, np.nan)
         np.divide(result["rights"] / divisor, reference, out=ratio, where=reference > 0)

@@ -281,7 +281,9 @@ def _rule_of(content: Mapping[str, Any], place: str) -> PensionRule:
         first_year=first_year,
         bands=tuple(map(float, content.get("bands", (1, 3, 5)))),
         parameters={
-            name: _by_year(value, first_year)
+            name: _from_first_year(
+                _by_year(value, first_year), first_year, PARAMETERS[name].default
+            )
             for name, value in (content.get("parameters") or {}).items()
         },
         series={name: _by_year(value, 0) for name, value in (content.get("series") or {}).items()},
@@ -291,6 +293,11 @@ def _rule_of(content: Mapping[str, Any], place: str) -> PensionRule:
 def _by_year(value: Any, first_year: int) -> dict[int, float]:
     dated = value if isinstance(value, dict) else {first_year: value}
     return {int(year): float(amount) for year, amount in sorted(dated.items())}
+
+
+def _from_first_year(dated: dict[int, float], first_year: int, default: float) -> dict[int, float]:
+    """The numbers by year, with the default before them if they begin after the first year."""
+    return dated if min(dated, default=math.inf) <= first_year else {first_year: default, **dated}
 
 
 def _fault(place: str, key: object, why: str, fix: str) -> Problem:

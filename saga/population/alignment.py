@@ -34,6 +34,7 @@ Floats = NDArray[np.float64]
 
 _TOLERANCE = 1e-6  # relative error of a target that weights must reach
 _STATISTICS = ("total", "mean")
+_TOTAL, _PERSONS = (pl.col("weight") * pl.col("earnings")).sum(), pl.col("weight").sum()
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,15 @@ class Targets:
     def keys(self) -> list[str]:
         """The columns that name a target."""
         return ["year", *map(_label, self.groups)]
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether targets are means; if not, they are totals."""
+        return self.statistic == "mean"
+
+    def amount(self, n_paths: int) -> pl.Expr:
+        """What targets are about, from the sums of `total` and `persons` over so many paths."""
+        return pl.col("total") / (pl.col("persons") if self.is_mean else n_paths)
 
     def named(self, frame: pl.DataFrame) -> pl.DataFrame:
         """A table of targets with the names of the groups."""
@@ -95,28 +105,28 @@ def _label(group: str) -> str:
 
 
 def compare(scored: ScoredPaths, persons: pl.DataFrame, targets: Targets) -> pl.DataFrame:
-    """The targets beside the totals and persons of the paths, mean over paths.
+    """The targets beside the totals or means, and the persons, of the paths.
 
-    Columns: the targets' keys, `target`, `before` (both totals), `persons`, the 90 % range of the
-    total over paths (`lower_90`, `upper_90`) and `percentile`, the share of paths whose total is
-    below the target. Raises InputError if paths have no earnings in a target's cell.
+    Columns: the targets' keys, `target`, `before` (over all paths), `persons` (mean over paths),
+    the 90 % range over paths (`lower_90`, `upper_90`) and `percentile`, the share of paths below
+    the target. A path without persons in a cell has the total 0 there, and no mean. Raises
+    InputError if paths have no earnings in a target's cell.
     """
-    weight = pl.col("weight")
-    before, count = (weight * pl.col("earnings")).sum(), weight.sum()
     # Part by part, because a sum whose order changes has other last digits in each run.
     sums = [
         _labelled(scored, persons, targets, part)
         .group_by(*targets.keys, "path", maintain_order=True)
-        .agg(total=before, persons=count)
+        .agg(total=_TOTAL, persons=_PERSONS)
         .collect()
         for part in scored.parts
     ]
     of_path = pl.col("total", "persons").sum()
     paths = pl.concat(sums).group_by(*targets.keys, "path", maintain_order=True).agg(of_path)
     cells = paths.group_by(targets.keys, maintain_order=True).agg(
-        before=pl.col("total").sum() / scored.n_paths,
-        persons=pl.col("persons").sum() / scored.n_paths,
-        totals=pl.col("total"),
+        of_path, by_path=targets.amount(1)
+    )
+    cells = cells.with_columns(
+        before=targets.amount(scored.n_paths), persons=pl.col("persons") / scored.n_paths
     )
     frame = targets.frame.join(cells, on=targets.keys, how="left", maintain_order="left")
     empty = frame.filter(~(pl.col("before") > 0).fill_null(False))
@@ -126,19 +136,21 @@ def compare(scored: ScoredPaths, persons: pl.DataFrame, targets: Targets) -> pl.
             f"The paths have no earnings in {empty.height} of {frame.height} targets; the first is "
             f"{cell}. Leave these targets out, or write groups as the panel does."
         )
-    total = pl.col("total") if targets.statistic == "total" else pl.col("mean") * pl.col("persons")
-    compared = frame.with_columns(target=total)
-    totals = [series.to_numpy() for series in compared["totals"]]
-    ranges = [central_range(of_cell) for of_cell in totals]
+    # Paths without a row in the cell have a total of 0, but no mean.
+    amounts = [
+        np.pad(of_cell.to_numpy(), (0, 0 if targets.is_mean else scored.n_paths - len(of_cell)))
+        for of_cell in frame["by_path"]
+    ]
+    ranges = [central_range(of_cell) for of_cell in amounts]
     below = [
         (of_cell < target).mean()
-        for of_cell, target in zip(totals, compared["target"], strict=True)
+        for of_cell, target in zip(amounts, frame[targets.statistic], strict=True)
     ]
-    return compared.select(
+    return frame.select(
         *targets.keys,
         "persons",
         "before",
-        "target",
+        pl.col(targets.statistic).alias("target"),
         pl.Series("lower_90", [lower for lower, _ in ranges]),
         pl.Series("upper_90", [upper for _, upper in ranges]),
         pl.Series("percentile", below),
@@ -174,14 +186,17 @@ def adjust(
             .with_columns(pl.col("earnings") * pl.col("factor").fill_null(1.0))
             .collect()
         )
-        amounts = (pl.col("weight") * pl.col("earnings")).sum() / scored.n_paths
-        after.append(rows.group_by(targets.keys, maintain_order=True).agg(after=amounts))
+        by_cell = rows.group_by(targets.keys, maintain_order=True)
+        after.append(by_cell.agg(total=_TOTAL, persons=_PERSONS))
         provenance = {**read_provenance(scored.folder.location(part)), "aligned": dict(stated)}
         parts.append(put_part(folder, part, rows.select(names), provenance))
     run = {**scored.run, "aligned": dict(stated)}
     put_json(folder, MANIFEST, {"run": run, "totals": scored.totals, "parts": parts})
     reached = (
-        pl.concat(after).group_by(targets.keys, maintain_order=True).agg(pl.col("after").sum())
+        pl.concat(after)
+        .group_by(targets.keys, maintain_order=True)
+        .agg(pl.col("total", "persons").sum())
+        .select(*targets.keys, after=targets.amount(scored.n_paths))
     )
     joined = compared.join(reached, on=targets.keys, how="left", maintain_order="left")
     return joined.with_columns(factor=pl.col("target") / pl.col("before"))
@@ -202,18 +217,27 @@ def balance(
         _labelled(scored, persons, targets, part)
         .join(cells.lazy(), on=targets.keys, how="inner", maintain_order="left")
         .group_by("person_id", "cell", maintain_order=True)
-        .agg((pl.col("earnings").sum() / scored.n_paths).alias("value"))
+        .agg(pl.col("earnings").sum(), persons=pl.len())
         .join(rows, on="person_id", maintain_order="left")
         .collect()
         for part in scored.parts
     )
     base, target = frame["base"].to_numpy(), compared["target"].to_numpy()
-    shape = (len(base), len(target))
+    person, cell = sums["row"].to_numpy(), sums["cell"].to_numpy()
+    earnings, persons_on_paths = sums["earnings"].to_numpy(), sums["persons"].to_numpy()
+    # Weights change how many persons a mean is of: the condition is about earnings less the mean.
+    wanted = float(not targets.is_mean)
+    value = earnings - targets.is_mean * target[cell] * persons_on_paths
     # In units of the targets, so that all conditions have the same size.
-    value = sums["value"].to_numpy() / target[sums["cell"].to_numpy()] * base.sum()
-    matrix = csr_matrix((value, (sums["row"].to_numpy(), sums["cell"].to_numpy())), shape=shape)
-    weights = _tilt(base, matrix)
-    reached = np.asarray(weights @ matrix) / base.sum() * target
+    unit = target * (compared["persons"].to_numpy() if targets.is_mean else 1) * scored.n_paths
+    shape = (len(base), len(target))
+    matrix = csr_matrix((value / unit[cell] * base.sum(), (person, cell)), shape=shape)
+    weights = _tilt(base, matrix, wanted)
+    totals, counts = (
+        np.bincount(cell, weights[person] * amounts, len(target))
+        for amounts in (earnings, persons_on_paths)
+    )
+    reached = totals / (counts if targets.is_mean else scored.n_paths)
     diagnostics = compared.with_columns(after=pl.Series(reached))
     if not np.allclose(reached, target, rtol=_TOLERANCE):
         worst = int(np.abs(reached / target - 1).argmax())
@@ -225,8 +249,8 @@ def balance(
     return frame.select("person_id", weight=pl.Series(weights)), diagnostics
 
 
-def _tilt(base: Floats, matrix: csr_matrix) -> Floats:
-    """Base * exp(a + matrix @ b) with the sum of `base`, and mean 1 of each column of `matrix`."""
+def _tilt(base: Floats, matrix: csr_matrix, wanted: float) -> Floats:
+    """Base * exp(a + matrix @ b) with the sum of `base`, and the `wanted` mean of each column."""
     share = base / base.sum()
 
     def tilted(slopes: Floats) -> tuple[float, Floats]:
@@ -237,7 +261,7 @@ def _tilt(base: Floats, matrix: csr_matrix) -> Floats:
 
     def dual(slopes: Floats) -> tuple[float, Floats]:
         level, weight = tilted(slopes)
-        return level - slopes.sum(), np.asarray(weight @ matrix) - 1
+        return level - wanted * slopes.sum(), np.asarray(weight @ matrix) - wanted
 
     def curvature(slopes: Floats) -> Floats:
         _, weight = tilted(slopes)

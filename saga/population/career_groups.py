@@ -20,13 +20,14 @@ from saga.requests import PensionSource
 _FIFTHS = tuple(f"career fifth {k}" for k in range(1, 6))
 
 
-def with_career_groups(paths: PathRows, by: Sequence[str]) -> PathRows:
+def with_career_groups(paths: PathRows, by: Sequence[str], persons: pl.DataFrame) -> PathRows:
     """The paths with a column for each group of `CAREER_GROUPS` in `by`.
 
     - base_amounts: Earnings of the year in the bands of the pension rule of the currency, in its
       index amounts. After the last known year these grow as they did on average, because scored
       paths do not have wages.
-    - career_fifth: Fifth of the persons of a path by the sum of their simulated earnings.
+    - career_fifth: Fifth of the persons of a path by the sum of their simulated earnings, with the
+      weights of `persons`.
 
     Raises UsageError if no pension rule is for the currency.
     """
@@ -35,9 +36,12 @@ def with_career_groups(paths: PathRows, by: Sequence[str]) -> PathRows:
         rows = _with_base_amounts(paths)
     if CAREER_FIFTH in by:
         career = rows.group_by("person_id", "path").agg(pl.col("earnings").sum().alias("sum"))
-        rank = pl.col("sum").rank("ordinal").over("path") - 1
-        fifth = rank * len(_FIFTHS) // pl.len().over("path")
-        named = career.sort("person_id").select(
+        career = career.join(persons.lazy().select("person_id", "weight"), on="person_id")
+        poorer = (pl.col("weight").cum_sum() - pl.col("weight")).over("path")
+        fifth = poorer * len(_FIFTHS) // pl.col("weight").sum().over("path")
+        # Sums of many weights have rounding errors.
+        fifth = fifth.clip(upper_bound=len(_FIFTHS) - 1)
+        named = career.sort("path", "sum", "person_id").select(
             "person_id",
             "path",
             fifth.cast(pl.UInt8)

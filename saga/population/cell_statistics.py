@@ -172,17 +172,20 @@ class PersonPaths:
         }
 
 
-def earnings_classes(earnings: Floats) -> NDArray[np.int_]:
+def earnings_classes(earnings: Floats, weights: Floats) -> NDArray[np.int_]:
     """Class of each person on each path: 0 no earnings, 1 to 5 fifths of the positive, -1 absent.
 
-    Fifths are of the persons with earnings on the same path.
+    Fifths are of the weighted persons with earnings on the same path.
     """
     classes = np.full(earnings.shape, -1)
     classes[earnings == 0] = 0
     positive = np.where(earnings > 0, earnings, np.nan)
-    rank = np.argsort(np.argsort(positive, axis=0), axis=0)  # NaN last
-    count = np.isfinite(positive).sum(0)
-    fifth = 1 + rank * 5 // np.maximum(count, 1)
+    order = np.argsort(positive, axis=0)  # NaN last
+    persons = (weights[:, None] * np.isfinite(positive)).sum(0)
+    poorer = np.cumsum(weights[order], axis=0) - weights[order]
+    number = 1 + np.minimum(poorer * 5 // np.where(persons > 0, persons, 1), 4)
+    fifth = np.empty(earnings.shape, dtype=np.int_)
+    np.put_along_axis(fifth, order, number.astype(np.int_), axis=0)
     return np.where(np.isfinite(positive), fifth, classes)
 
 

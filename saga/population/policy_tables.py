@@ -23,7 +23,7 @@ from saga.population.cell_statistics import PathStatistic, earnings_classes
 from saga.population.disclosure import DisclosureRules, suppress
 from saga.population.group_bands import GroupBand, band, chance_below_zero
 from saga.population.population_paths import Population, Present, grid_of, statistics_of
-from saga.population.scored_paths import BASE_AMOUNTS, YearPaths
+from saga.population.scored_paths import BASE_AMOUNTS, YearPaths, rows_of
 from saga.population.table_grid import Grid, TableCell
 from saga.requests import (
     COMPARISONS,
@@ -107,19 +107,17 @@ def make_tables(
     published: dict[int, float] = {}
     log: list[dict[str, object]] = []
     for year in of_events.earlier:
-        _keep_records(population, grid, year, rules, of_events)
+        log += _keep_records(population, grid, year, rules, of_events)
     lifetimes: list[int | None] = [] if set(grid.groups) & set(paths.columns) else [None]
     for done, at in enumerate([*lifetimes, *years]):
         if progress:
             progress(done, len(years))
         slices[at] = present = _slice(population, grid, rules, at, request, of_events)
-        for reasons, magnitudes in zip(present.reasons, present.magnitudes, strict=True):
-            unsafe = np.reshape([bool(reasons[cell]) for cell in grid.cells()], grid.shape)
-            hidden, hides = suppress(magnitudes, unsafe, rules.protection, hidden)
-            log += _log_entries(grid, "statistics", at, reasons, hides)
+        hidden, entries = present.behind.hide(grid, rules, at, hidden)
+        log += entries
         if at is not None:
             hidden_by[at] = hidden
-            inhabited += sum(persons for persons, _ in present.magnitudes) > 0
+            inhabited += sum(persons for persons, _ in present.behind.magnitudes) > 0
             in_groups = (inhabited * ~hidden).ravel()[: hidden.size - 1 or None]
             published[at] = in_groups.sum()
     last = years[-1] if until else max(years, key=lambda year: (published[year], year))
@@ -170,19 +168,53 @@ def _log_entries(
 
 
 @dataclass(frozen=True)
-class _Slice:
-    """What one year of a table has, or its lifetimes.
+class _Behind:
+    """What is behind the cells of a year, or of lifetimes.
 
     Attributes:
         reasons: Why each cell is unsafe; None: it is safe. First of the persons of the panel, then
             of those who have joined; then both of the reference.
         magnitudes: Of each, what a margin has the sum of: numbers of persons, and earnings.
-        bands: The cell, or the two that are compared; the names of groups; by statistic, and effect
-            on a statistic, bands.
     """
 
     reasons: list[dict[TableCell, str | None]]
     magnitudes: list[tuple[Floats, Floats]]
+
+    @classmethod
+    def of(cls, sides: Sequence[Present], grid: Grid, rules: DisclosureRules) -> _Behind:
+        """What is behind the cells of the population, and of its reference if there is one."""
+        reasons: list[dict[TableCell, str | None]] = [{} for _ in sides for _ in range(2)]
+        magnitudes = [(np.zeros(grid.shape), np.zeros(grid.shape)) for _ in reasons]
+        for cell in grid.cells():
+            parts = [part for side in sides for part in side.contributions(cell, grid)]
+            for k, (behind, persons, of_each) in enumerate(parts):
+                magnitudes[k][0][cell], magnitudes[k][1][cell] = persons, of_each.sum()
+                reasons[k][cell] = rules.unsafe_reason(behind, of_each)
+        return cls(reasons, magnitudes)
+
+    def hide(
+        self, grid: Grid, rules: DisclosureRules, year: int | None, hidden: Flags
+    ) -> tuple[Flags, list[dict[str, object]]]:
+        """The cells to hide beside the `hidden` ones, with them; and their entries in the log."""
+        log: list[dict[str, object]] = []
+        for reasons, magnitudes in zip(self.reasons, self.magnitudes, strict=True):
+            unsafe = np.reshape([bool(reasons[cell]) for cell in grid.cells()], grid.shape)
+            hidden, hides = suppress(magnitudes, unsafe, rules.protection, hidden)
+            log += _log_entries(grid, "statistics", year, reasons, hides)
+        return hidden, log
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """What one year of a table has, or its lifetimes.
+
+    Attributes:
+        behind: What decides which cells are hidden.
+        bands: The cell, or the two that are compared; the names of groups; by statistic, and effect
+            on a statistic, bands.
+    """
+
+    behind: _Behind
     bands: list[
         tuple[tuple[TableCell, ...], tuple[str, ...], dict[str, GroupBand], dict[str, GroupBand]]
     ]
@@ -198,7 +230,7 @@ class _EventStatistics:
     keys: frozenset[_Key]
     earlier: Sequence[int]  # years before the tables
     statistics: dict[_Key, PathStatistic] = field(default_factory=dict)
-    unsafe: set[tuple[int, tuple[str, ...]]] = field(default_factory=set)  # in earlier years
+    hidden: dict[int, Flags] = field(default_factory=dict)  # cells, in earlier years
 
     @classmethod
     def of(
@@ -253,16 +285,9 @@ def _slice(
         if side is not None
     ]
     shown = GROUP_STATISTICS + COMPARISONS if year else LIFETIME_STATISTICS + LIFETIME_COMPARISONS
-    reasons: list[dict[TableCell, str | None]] = [{} for _ in sides for _ in range(2)]
-    magnitudes = [(np.zeros(grid.shape), np.zeros(grid.shape)) for _ in reasons]
     bands = []
     for each in zip(*(statistics_of(side, grid, taxes) for side, taxes in sides), strict=True):
         cells, names, statistics = each[0]
-        if len(cells) == 1:
-            parts = [part for side, _ in sides for part in side.contributions(cells[0], grid)]
-            for k, (behind, persons, of_each) in enumerate(parts):
-                magnitudes[k][0][cells[0]], magnitudes[k][1][cells[0]] = persons, of_each.sum()
-                reasons[k][cells[0]] = rules.unsafe_reason(behind, of_each)
         prefix = "" if year else "lifetime_"
         statistics = {f"{prefix}{name}": statistic for name, statistic in statistics.items()}
         of_events.keep(year, names, statistics)
@@ -283,7 +308,7 @@ def _slice(
             for name, other in others.items()
         }
         bands.append((cells, names, of_cell, effects))
-    return _Slice(reasons, magnitudes, bands)
+    return _Slice(_Behind.of([side for side, _ in sides], grid, rules), bands)
 
 
 def _present(
@@ -304,19 +329,20 @@ def _keep_records(
     year: int,
     rules: DisclosureRules,
     of_events: _EventStatistics,
-) -> None:
-    """Keep what events need of a year before the paths, from the records of the persons."""
+) -> list[dict[str, object]]:
+    """Keep what events need of a year before the paths, from records; the log of hidden cells."""
     assert population.records is not None
     rows = population.records.filter(pl.col("year") == year).drop_nulls("earnings")
     rows = rows.join(population.persons, on="person_id", how="semi").sort("person_id")
     earnings = np.repeat(rows["earnings"].to_numpy()[:, None], population.paths.n_paths, 1)
     observed = YearPaths(rows["person_id"].to_list(), earnings, {})
     present = Present.of(population, grid, observed, year)
-    for cells, names, statistics in statistics_of(present, grid):
+    for _, names, statistics in statistics_of(present, grid):
         of_events.keep(year, names, statistics)
-        parts = (part for cell in cells for part in present.contributions(cell, grid))
-        if any(rules.unsafe_reason(behind, of_each) for behind, _, of_each in parts):
-            of_events.unsafe.add((year, names))
+    nothing = np.zeros(grid.shape, dtype=np.bool_)
+    behind = _Behind.of([present], grid, rules)
+    of_events.hidden[year], log = behind.hide(grid, rules, year, nothing)
+    return log
 
 
 def _rows(
@@ -368,7 +394,8 @@ def _chance_rows(
         # A cell may be unsafe in the year of an event after the last one of the tables.
         hidden = hidden_by[max(last, event.year or last, event.reference or last)]
         is_hidden = any(bool(hidden[cell]) for cell in cells[names])
-        is_hidden |= (event.reference, names) in of_events.unsafe
+        earlier = [of_events.hidden[year] for year in years if year in of_events.hidden]
+        is_hidden |= any(bool(flags[cell]) for flags in earlier for cell in cells[names])
         # The model's error grows by independent steps from one year to another.
         model = abs(of_model[0] ** 2 - sum(of_model[1:]) ** 2) ** 0.5
         chance = chance_below_zero(statistic, model, sampled=population.sampled)
@@ -468,8 +495,8 @@ def _count_transitions(
     row_of = {person: row for row, person in enumerate(present.person_ids)}
     later_rows = [row for row, person in enumerate(later.person_ids) if person in row_of]
     rows = [row_of[later.person_ids[row]] for row in later_rows]
-    after[rows] = _classes_of(later)[later_rows]
-    before = np.where(after >= 0, _classes_of(earlier), -1)
+    after[rows] = _classes_of(later, population)[later_rows]
+    before = np.where(after >= 0, _classes_of(earlier, population), -1)
     counts = np.zeros((*grid.shape, n_classes + 1, n_classes))
     n_persons = np.zeros((*grid.shape, n_classes + 1))
     for cell in grid.cells():
@@ -484,8 +511,9 @@ def _count_transitions(
     return counts, n_persons
 
 
-def _classes_of(paths: YearPaths) -> NDArray[np.int_]:
+def _classes_of(paths: YearPaths, population: Population) -> NDArray[np.int_]:
     """The class of each person on each path, -1 for who is absent."""
     if BASE_AMOUNTS not in paths.codes:
-        return earnings_classes(paths.earnings)
+        weights = rows_of(population.persons, paths.person_ids)["weight"].to_numpy()
+        return earnings_classes(paths.earnings, weights)
     return np.where(np.isfinite(paths.earnings), paths.codes[BASE_AMOUNTS], -1)

@@ -148,11 +148,12 @@ def population_of(
         InputError: If a person is missing in the panel or the weights, or a row of the inflow
             cannot be forecast.
     """
-    paths, inflow = with_career_groups(paths, request.by), None
     groups = [*request.by, *({"sex"} - set(request.by) if request.inflow else ())]
+    groups, inflow = [name for name in groups if name not in CAREER_GROUPS], None
     persons = read_persons(paths, panel, groups, weights).with_columns(
         donor=pl.lit(None, pl.String), entered=pl.lit(None, pl.Int32)
     )
+    paths = with_career_groups(paths, request.by, persons)
     if request.inflow:
         if of_careers := set(request.by) & set(CAREER_GROUPS):
             raise UsageError(

@@ -13,6 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from saga import Forecaster, ForecastRequest, LifetimeRequest, Panel, UsageError, read_panel
+from saga.cli import console
 from saga.data.reading import ArrowStream
 from saga.forecast_results import Forecasts, show_value
 
@@ -138,6 +139,20 @@ def test_a_set_without_zero_that_begins_at_1_unit_begins_above_0_in_texts_alone(
     starts = [show_value("lower_90", x) for x in (0.0, 1.0, 1.5, 63_488.0)]
     assert starts == ["0", "above 0", "1.50", "63,488"]
     assert show_value("mean", 1.0) == "1"
+
+
+@pytest.mark.parametrize("column", ["statistic", "measure"])
+def test_a_share_or_ratio_below_1_is_shown_as_it_is(
+    column: str, forecasts: Forecasts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only a set of amounts begins above 0."""
+    shares = forecasts.table.head(1).select("person_id", "mean", lower_90=0.9767, upper_90=1.0)
+    shares = shares.with_columns(pl.lit("losers").alias(column))
+    console.table(shares, "Groups")
+    shown = capsys.readouterr().out, repr(replace(forecasts, table=shares))
+    for text in shown:
+        assert "0.9767" in text
+        assert "above 0" not in text
 
 
 def test_a_lifetime_and_a_forecaster_have_a_summary(forecaster: Forecaster) -> None:

@@ -209,6 +209,16 @@ def test_measures_describe_the_career() -> None:
     assert found["ratio_final"] == pytest.approx(found["rights"] / final)
 
 
+def test_the_ratio_of_each_age_has_the_divisor_of_its_year() -> None:
+    law = law_of("base: se\nparameters:\n  divisor: {2003: 16, 2025: 20}\n")
+    career = career_of(law, 2003, [300_000] * 24)
+    found = measures(law, career, [41, 42])  # in 2024 and 2025
+    plain = measures(law_of(), career, [41, 42])
+    for name in ("ratio_final", "ratio_best_15", "ratio_lifetime"):
+        divisors = plain[name] / found[name]
+        assert divisors[:, 0].tolist() == pytest.approx([16, 20])
+
+
 def test_an_unknown_year_makes_everything_unknown_from_then_on() -> None:
     law = law_of()
     career = career_of(law, 2024, [300_000, math.nan, 300_000])

@@ -52,6 +52,25 @@ def test_a_reform_holds_from_its_year_and_keeps_the_rest() -> None:
     assert rule.describe()["digest"] != plain.describe()["digest"]
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "before"),
+    [
+        ("base: accrual\n", "fee_rate", 0.0),
+        ("base: accrual\n", "fee_to", np.inf),
+        ("base: se\n", "divisor", 1.0),
+        (OWN, "divisor", 1.0),
+        (OWN, "rate", 0.0),
+    ],
+)
+def test_a_number_that_begins_later_is_the_default_before(
+    text: str, name: str, before: float
+) -> None:
+    """Whether a base lacks it or a rule of its own."""
+    rule = pension_rule(PensionSource(f"{text}parameters:\n  {name}: {{2045: 0.4}}\n"))
+    years = np.array([1990, 2003, 2044, 2045, 2060])
+    assert rule.of_years(name, years).tolist() == [before, before, before, 0.4, 0.4]
+
+
 def test_the_command_line_reads_a_file_and_a_name(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text(OWN)

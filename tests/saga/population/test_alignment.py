@@ -110,6 +110,49 @@ def test_weights_meet_the_targets_with_every_path_as_it_was(
     assert np.abs(rest).max() < 1e-6
 
 
+@pytest.mark.parametrize("method", ["adjust", "weights"])
+def test_means_are_met_with_the_persons_that_a_group_has_then(
+    method: str, scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    """With weights a group may have more persons than before, and its mean is still the target."""
+    wanted, targets, out = [110_000.0, 160_000.0], tmp_path / "targets.csv", tmp_path / "out"
+    means = {"year": [2024, 2024], "sex": ["female", "male"], "mean": wanted}
+    pl.DataFrame(means).write_csv(targets)
+    _align(scored, panel, targets, out, "--method", method)
+    with_weights = method == "weights"
+    weights = pl.read_parquet(out / "weights.parquet") if with_weights else None
+    totals = _totals(scored if with_weights else out, panel, weights).filter(year=2024)
+    people = pl.read_csv(panel, infer_schema=False)
+    people = (
+        people.with_columns(weight=1.0) if weights is None else people.join(weights, "person_id")
+    )
+    persons = people.group_by("sex").agg(pl.col("weight").sum()).sort("sex")["weight"]
+    assert (totals["total"] / persons).to_list() == pytest.approx(wanted, rel=1e-5)
+    table = pl.read_csv(out / "alignment.csv")
+    for column in ("target", "after"):
+        assert table[column].to_list() == pytest.approx(wanted, rel=1e-5)
+    assert (table["lower_90"] < table["before"]).all()
+    assert (table["before"] < table["upper_90"]).all()
+
+
+@pytest.mark.parametrize(("statistic", "below"), [("total", 1 - 4 / PATHS), ("mean", 0.0)])
+def test_a_path_without_persons_in_a_group_has_a_total_of_zero(
+    statistic: str, below: float, panel: Path, tmp_path: Path
+) -> None:
+    """On 4 of the paths one person of 1,000 is on leave, on the others nobody."""
+    rows = path_rows(np.full((PERSONS, 1, PATHS), 1_000.0))
+    leave = (pl.col("person_id") == "0007") & (pl.col("path") < 4)
+    state = pl.when(leave).then(pl.lit("leave")).otherwise(pl.lit("work"))
+    rows = rows.with_columns(state=state.cast(pl.Enum(["leave", "work"])))
+    scored, targets = write_scored(tmp_path / "paths", rows), tmp_path / "targets.csv"
+    targets.write_text(f"year,state,{statistic}\n2023,leave,900\n")
+    _align(scored, panel, targets, tmp_path / "out")
+    found = pl.read_csv(tmp_path / "out" / "alignment.csv").row(0, named=True)
+    assert found["percentile"] == pytest.approx(below)
+    assert found["lower_90"] == (0 if statistic == "total" else 1_000)
+    assert found["upper_90"] == 1_000
+
+
 def test_single_forecasts_are_not_aligned_and_bad_targets_are_named(
     scored: Path, panel: Path, tmp_path: Path
 ) -> None:

@@ -94,7 +94,10 @@ def test_the_variance_of_influences_is_that_over_samples_of_persons() -> None:
 
 def test_classes_are_zero_and_fifths_of_the_positive() -> None:
     earnings = np.array([0.0, 5, 4, 3, 2, 1, np.nan])[:, None]
-    assert earnings_classes(earnings)[:, 0].tolist() == [0, 5, 4, 3, 2, 1, -1]
+    equal = np.full(7, 0.1)
+    assert earnings_classes(earnings, equal)[:, 0].tolist() == [0, 5, 4, 3, 2, 1, -1]
+    weights = np.array([9.0, 2, 1, 1, 2, 4, 9])  # the lowest stands for two fifths
+    assert earnings_classes(earnings, weights)[:, 0].tolist() == [0, 5, 4, 4, 3, 1, -1]
 
 
 PERSONS, PATHS, WORLDS = 200, 99, 300

@@ -20,7 +20,7 @@ from saga.data.facts import shipped_facts
 from saga.pages.group import TOTAL
 from saga.population import policy_tables
 from saga.population.table_files import _excel_file, stata_file
-from tests.command_line import done, refusal
+from tests.command_line import answer, done, refusal
 
 Floats = NDArray[np.float64]
 PERSONS, YEARS, PATHS = 300, 3, 4
@@ -336,6 +336,46 @@ def test_an_event_after_the_tables_is_of_a_group_that_may_be_small_then(
     assert chances["value"].to_list() == [1, None, None, 1]
 
 
+def test_a_year_of_records_is_protected_like_the_years_of_tables(
+    scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    """One man has a record of 2021, and 40 women have."""
+    is_hidden = {
+        "persons male 2021 < 1.5": True,
+        "mean male 2021 > 900": True,
+        "mean male 2023 > in 2021": True,
+        "mean_ratio male/female 2021 > 0.1": True,
+        "total female 2021 > 900": True,  # the total of all less it is that of the man
+        "mean female 2022 > in 2021": True,
+        "total all 2021 > 900": False,
+        "mean male 2022 > 900": False,
+        "mean male 2022 > in 2023": False,
+    }
+    people = pl.read_csv(panel, infer_schema=False)
+    few = [people.filter(sex="male").head(1), people.filter(sex="female").head(40)]
+    earlier = pl.concat(few).with_columns(year=pl.lit("2021"))
+    longer = tmp_path / "longer.csv"
+    pl.concat([people, earlier]).write_csv(longer)
+    table = _run(scored, longer, tmp_path / "out", "--by", "sex", "--events", ",".join(is_hidden))
+    chances = table.drop_nulls("event")
+    assert dict(chances.select("event", "suppressed").iter_rows()) == is_hidden
+    assert chances["value"].is_null().to_list() == chances["suppressed"].to_list()
+    assert not table.filter(pl.col("event").is_null())["suppressed"].any()
+
+
+def test_an_event_about_the_records_moves_no_year_of_the_tables(
+    scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    line = ("tables", scored, "--panel", panel, "--by sex", "--until 2024", "--out")
+    plain = answer(*line, tmp_path / "plain")
+    said = answer(*line, tmp_path / "asked", ["--events", "mean all 2022 < 3e5"])
+    assert said["years"] == plain["years"] == [2023, 2024]
+    pages = [(tmp_path / name / "tables.html").read_text() for name in ("plain", "asked")]
+    headings = [re.findall(r"<th[^>]*>(\d{4})</th>", page) for page in pages]
+    assert headings[0] == headings[1]
+    assert set(headings[0]) == {"2023", "2024"}
+
+
 def test_only_persons_with_weights_are_a_sample(scored: Path, panel: Path, tmp_path: Path) -> None:
     weights = tmp_path / "weights.csv"
     ids = [f"{number:04d}" for number in range(PERSONS)]
@@ -442,3 +482,19 @@ def test_fifths_of_career_earnings_are_equal_groups_that_keep_their_order(
     assert sum(totals[name] for name in fifths) == pytest.approx(totals[TOTAL], abs=3)
     means = dict(table.filter(statistic="mean").filter(year=2023)[["career_fifth", "value"]].rows())
     assert [means[name] for name in fifths] == sorted(means[name] for name in fifths)
+    # With weights they are fifths of the population, however many persons of the panel these are.
+    career = (
+        pl.read_parquet(scored / "part-*.parquet")
+        .group_by("person_id")
+        .agg(pl.col("earnings").mean())
+    )
+    poor = pl.col("earnings") < pl.col("earnings").median()
+    weights = career.select("person_id", weight=pl.when(poor).then(5.0).otherwise(1.0))
+    weights.write_csv(tmp_path / "weights.csv")
+    more = ["--by", "career_fifth", "--weights", str(tmp_path / "weights.csv")]
+    weighted = _run(scored, panel, tmp_path / "weighted", *more).filter(
+        statistic="persons", year=2023
+    )
+    of_fifth = dict(weighted.select("career_fifth", "value").iter_rows())
+    fifth_of_all = weights["weight"].sum() / 5
+    assert [of_fifth[name] for name in fifths] == pytest.approx([fifth_of_all] * 5, abs=5)
