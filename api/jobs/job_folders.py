@@ -192,10 +192,10 @@ class JobFolder:
             file.unlink(missing_ok=True)
 
     def discard_data(self) -> None:
-        """Delete the persons and whatever was computed."""
-        self.discard_persons()
+        """Delete whatever was computed, and in the end the persons."""
         self.result.unlink(missing_ok=True)
         shutil.rmtree(self.out, ignore_errors=True)
+        self.discard_persons()
 
 
 @dataclass(frozen=True)
@@ -360,6 +360,14 @@ OUT_OF_MEMORY: Mapping[str, Any] = {
     "status": 500,
     "detail": "Its process ended at the limit SAGA_JOB_MEMORY_BYTES. Send fewer persons or paths, "
     "or ask the operator.",
+    "problems": [],
+}
+INTERRUPTED: Mapping[str, Any] = {
+    "type": "urn:saga:problem:interrupted",
+    "title": "The job could not be computed",
+    "status": 500,
+    "detail": "Its worker failed several times, perhaps because the disk was full. Send the job "
+    "again later, or ask the operator.",
     "problems": [],
 }
 

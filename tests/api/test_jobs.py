@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import inspect
 import io
 import json
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_args
 
 import httpx
@@ -27,6 +29,7 @@ from saga.api.jobs.job_folders import (
     State,
 )
 from saga.api.jobs.job_process import _expected_bytes, run_job
+from saga.api.logs import make_logger
 from saga.api.request_models import JobOptions
 from saga.api.settings import Settings
 
@@ -393,25 +396,66 @@ def test_a_job_that_ends_its_process_each_time_fails_whichever_worker_starts_it(
     assert (view["state"], view["problem"]["type"]) == ("failed", "urn:saga:problem:killed")
 
 
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
+    """The folder of a job that waits for the worker of this process, which pauses for no time."""
+    context = job_worker._WorkerContext
+    monkeypatch.setattr(context, "folders", JobFolders(tmp_path), raising=False)
+    monkeypatch.setattr(context, "log", make_logger(None), raising=False)
+    for name, pauses in (("_PAUSE_SECONDS", 0.0), ("_FAILURE_PAUSES", (0.0, 0.0))):
+        monkeypatch.setattr(job_worker, name, pauses)
+    return placed_job(tmp_path)
+
+
 def test_a_job_whose_process_aborts_is_not_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    worker: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Native code that gets no memory aborts, and would again; a process that is killed may not."""
-    folder, codes = placed_job(tmp_path), [-signal.SIGKILL, -signal.SIGABRT]
+    codes = [-signal.SIGKILL, -signal.SIGABRT]
 
     async def end(_: object) -> int:
         return codes.pop(0)
 
     monkeypatch.setattr(job_worker, "_run_process", end)
-    monkeypatch.setattr(job_worker, "_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(job_worker._WorkerContext, "folders", JobFolders(tmp_path), raising=False)
-    asyncio.run(inspect.unwrap(job_worker.compute_job)(folder.path.name))
-    job = folder.job()
+    asyncio.run(inspect.unwrap(job_worker.compute_job)(worker.path.name))
+    job = worker.job()
     assert job is not None
     assert (job.state, codes) == ("failed", [])
     assert job.outcome is not None
     assert job.outcome.problem is not None
     assert job.outcome.problem["type"] == "urn:saga:problem:memory"
+
+
+@pytest.mark.parametrize(("failures", "state"), [(2, "succeeded"), (3, "failed")])
+def test_a_job_ends_although_a_disk_was_full(
+    worker: JobFolder, failures: int, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker tries again; if it has to give up, the sweep says so and deletes the persons."""
+    (worker.path / "persons.parquet").touch()
+    errors = [OSError(errno.ENOSPC, "No space left on device")] * failures
+
+    def count(_: object) -> bool:
+        if errors:
+            raise errors.pop()
+        return True
+
+    async def compute(folder: JobFolder) -> int:
+        folder.finish("succeeded")
+        return 0
+
+    monkeypatch.setattr(JobFolder, "count_attempt", count)
+    monkeypatch.setattr(job_worker, "_run_process", compute)
+    run = SimpleNamespace(workflow_id="run", status="SUCCESS")
+    try:
+        asyncio.run(inspect.unwrap(job_worker.compute_job)(worker.path.name))
+    except OSError:
+        run.status = "ERROR"
+    monkeypatch.setattr(job_worker, "DBOS", SimpleNamespace(list_workflows=lambda **_: [run]))
+    job_worker.sweep_jobs(JobFolders(worker.path.parents[1]), 60.0)
+    job = worker.job()
+    assert job is not None
+    assert job.state == state
+    assert not (worker.path / "persons.parquet").exists()
 
 
 def test_a_job_does_not_exist_for_another_holder(
