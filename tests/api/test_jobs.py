@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, get_args
 import httpx
 import polars as pl
 import pytest
-from saga.api.jobs import job_folders, job_worker
+from saga.api.jobs import job_folders, job_service, job_worker
 from saga.api.jobs.job_folders import (
     MAX_ATTEMPTS,
+    HolderJobs,
     JobFolder,
     JobFolders,
     JobOrder,
@@ -348,6 +349,38 @@ def test_a_holder_whose_disk_is_full_sends_no_job(
         assert first.status_code == 202
         again = post(service, persons, "")
         assert (again.status_code, again.json()["problems"][0]["rule"]) == (507, "disk")
+
+
+def test_jobs_that_have_ended_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new job of anybody asks, and there may be thousands."""
+    folder, folders = placed_job(tmp_path), JobFolders(tmp_path)
+    (folder.path / "persons.parquet").write_bytes(b"1234")
+    folder.finish("failed")
+    before = folders.of_holder("one")
+    folder.discard_data()
+    after = folders.of_holder("one")
+    assert before.n_bytes - after.n_bytes == 4, "the persons are deleted after the job has ended"
+    monkeypatch.setattr(job_folders, "read_json", None)
+    assert folders.of_holder("one") == after == HolderJobs(0, 1, folder.size())
+    assert folders.of_holder("two") == HolderJobs(0, 0, 0)
+    assert folders.counts().by_state == {"failed": 1}
+
+
+def test_a_holder_keeps_a_bounded_number_of_jobs_that_have_ended(
+    start: Start, tiny_bundle: Path, persons: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_service, "_ENDED_JOBS", 1)
+    settings = Settings(bundle=tiny_bundle, threads=1, jobs=tmp_path, job_workers=0, max_jobs=1)
+    with start(settings) as service:
+        job = post_when_connected(service, persons).json()["id"]
+        service.client.delete(f"/v1/jobs/{job}")
+        refusal = post(service, persons, "")
+        assert refusal.status_code == 429
+        assert "have ended" in refusal.json()["detail"]
+        service.client.delete(f"/v1/jobs/{job}")
+        assert post(service, persons, "").status_code == 202
 
 
 def test_metrics_count_jobs_by_state(jobs: Running) -> None:
