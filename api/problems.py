@@ -2,7 +2,7 @@
 
 This module never reads `input`, `msg` or `str()` of a library's exception, because they may contain
 a value of a person. From a request only positions are repeated: person_id, year and column name,
-each cut to the length of a name.
+each cut to the length of a name. Other texts are cut, too: a file of rules may have long names.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from saga.errors import BudgetError, BundleError, InputError, Problem, SagaError
 MEDIA_TYPE = "application/problem+json"
 MAX_PROBLEMS = 50
 _MAX_NAME = 64  # characters of a person_id or column in a response
+_MAX_TEXT, _MAX_DETAIL = 1_000, 10_000  # of a message or fix, and of all together
 
 
 class SetupError(SagaError):
@@ -158,15 +159,23 @@ def problem_document(
         "type": f"urn:saga:problem:{slug}",
         "title": title,
         "status": status,
-        "detail": (" ".join(map(str, entries)) or title) if detail is None else detail,
+        "detail": _cut(
+            " ".join(map(str, entries)) or title if detail is None else detail, _MAX_DETAIL
+        ),
         "problems": [problem.as_dict() for problem in entries],
     }
 
 
 def visible_problems(problems: Sequence[Problem]) -> list[Problem]:
-    """The first `MAX_PROBLEMS` problems, with long names cut."""
+    """The first `MAX_PROBLEMS` problems, with long names and texts cut."""
     return [
-        replace(p, column=_short(p.column), person_id=_short(p.person_id))
+        replace(
+            p,
+            message=_cut(p.message, _MAX_TEXT),
+            fix=_cut(p.fix, _MAX_TEXT),
+            column=_short(p.column),
+            person_id=_short(p.person_id),
+        )
         for p in problems[:MAX_PROBLEMS]
     ]
 
@@ -176,7 +185,11 @@ def _short(name: str | None) -> str | None:
         return None
     if not name.isprintable():
         return "(unprintable name)"
-    return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
+    return _cut(name, _MAX_NAME)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def error_document(error: SagaError) -> dict[str, Any]:

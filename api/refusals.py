@@ -447,6 +447,13 @@ REFUSALS: dict[str, Refusal] = {
         "{limit} of your jobs wait or run",
         "Wait until some have ended, or cancel some with DELETE",
     ),
+    "ended-jobs": Refusal(
+        Http(429, "max-jobs", {"Retry-After": "60"}),
+        "Too many jobs",
+        "{limit:,} of your jobs have ended and are kept",
+        "Delete some with DELETE, or wait until they expire",
+        rule="max-jobs",
+    ),
     "job": Refusal(
         Http(404, "no-job"),
         "There is no such job",

@@ -192,10 +192,10 @@ class JobFolder:
             file.unlink(missing_ok=True)
 
     def discard_data(self) -> None:
-        """Delete the persons and whatever was computed."""
-        self.discard_persons()
+        """Delete whatever was computed, and in the end the persons."""
         self.result.unlink(missing_ok=True)
         shutil.rmtree(self.out, ignore_errors=True)
+        self.discard_persons()
 
 
 @dataclass(frozen=True)
@@ -207,6 +207,36 @@ class JobCounts:
     persons_pending: int
 
 
+@dataclass(frozen=True)
+class HolderJobs:
+    """The jobs of a holder: how many wait or run, how many have ended, and the bytes of all."""
+
+    unfinished: int
+    ended: int
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class EndedJob:
+    """What counts of a job that has ended."""
+
+    holder: str
+    state: State
+    n_bytes: int
+
+
+_Version = tuple[str, int, int]  # of an outcome: its folder, file and time
+
+
+def _version(path: Path) -> _Version | None:
+    """Which outcome this file is; None before it is there."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return path.parent.name, status.st_ino, status.st_mtime_ns
+
+
 class JobFolders:
     """All jobs of a service, in the folder `root`, which several processes may share."""
 
@@ -214,6 +244,7 @@ class JobFolders:
         self.root = root.absolute()
         self.workers, self.queue_lock = self.root / "workers", self.root / "queue.lock"
         self._jobs, self._unfinished = self.root / "jobs", self.root / "unfinished"
+        self._read: Mapping[_Version, EndedJob] = {}
 
     def create(self) -> None:
         """Make the folders, readable by the service's user alone."""
@@ -230,31 +261,53 @@ class JobFolders:
         jobs = (JobFolder(path).job() for path in sorted(self._jobs.iterdir()))
         return (job for job in jobs if job is not None)
 
-    def count_unfinished(self, holder: str) -> int:
-        """Number of jobs of a holder that wait or run."""
-        return sum(job.order.holder == holder and job.outcome is None for job in self)
-
-    def bytes_of(self, holder: str) -> int:
-        """Bytes of all files of a holder's jobs."""
-        return sum(job.folder.size() for job in self if job.order.holder == holder)
+    def of_holder(self, holder: str) -> HolderJobs:
+        """How many jobs a holder has, and what they take of the disk."""
+        ended, unfinished = self._ended_and_unfinished()
+        own = [job for job in ended if job.holder == holder]
+        waiting = [job for job in unfinished if job.order.holder == holder]
+        n_bytes = sum(job.n_bytes for job in own) + sum(job.folder.size() for job in waiting)
+        return HolderJobs(len(waiting), len(own), n_bytes)
 
     def counts(self) -> JobCounts:
         """How many jobs there are by state, how long the oldest one waits, and persons to do."""
-        jobs = list(self)
+        ended, jobs = self._ended_and_unfinished()
         arrivals = [
             datetime.fromisoformat(job.order.created).timestamp()
             for job in jobs
             if job.state == "queued"
         ]
         return JobCounts(
-            Counter(job.state for job in jobs),
+            Counter(job.state for job in (*ended, *jobs)),
             max(0.0, time.time() - min(arrivals)) if arrivals else 0.0,
             sum(
-                job.progress.persons - job.progress.done
-                for job in jobs
-                if job.progress is not None and job.outcome is None
+                job.progress.persons - job.progress.done for job in jobs if job.progress is not None
             ),
         )
+
+    def _ended_and_unfinished(self) -> tuple[list[EndedJob], list[Job]]:
+        """The jobs that have ended, each read once after its persons are deleted, and the others.
+
+        There may be many that have ended, of other holders, too, and each new job asks.
+        """
+        ended, unfinished, read = list[EndedJob](), list[Job](), dict[_Version, EndedJob]()
+        for path in self._jobs.iterdir():
+            version = _version(path / _ENTRIES[Outcome])
+            known = None if version is None else self._read.get(version)
+            if known is None:
+                if (job := JobFolder(path).job()) is None:
+                    continue
+                if job.outcome is None:
+                    unfinished.append(job)
+                    continue
+                is_final = not any(path.glob("persons.*"))
+                known = EndedJob(job.order.holder, job.state, job.folder.size())
+                version = version if is_final else None
+            ended.append(known)
+            if version is not None:
+                read[version] = known
+        self._read = read
+        return ended, unfinished
 
     def new_upload(self) -> JobFolder:
         """An empty folder for an upload; workers delete it after a day if it is left behind."""
@@ -360,6 +413,14 @@ OUT_OF_MEMORY: Mapping[str, Any] = {
     "status": 500,
     "detail": "Its process ended at the limit SAGA_JOB_MEMORY_BYTES. Send fewer persons or paths, "
     "or ask the operator.",
+    "problems": [],
+}
+INTERRUPTED: Mapping[str, Any] = {
+    "type": "urn:saga:problem:interrupted",
+    "title": "The job could not be computed",
+    "status": 500,
+    "detail": "Its worker failed several times, perhaps because the disk was full. Send the job "
+    "again later, or ask the operator.",
     "problems": [],
 }
 

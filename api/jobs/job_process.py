@@ -206,7 +206,7 @@ def _check_disk(settings: Settings, holder: str, n_bytes: int) -> None:
     """Raise BudgetError if a result of this size has no room on the disk or with its holder."""
     assert settings.jobs is not None
     free = shutil.disk_usage(settings.jobs).free
-    left = settings.holder_bytes - JobFolders(settings.jobs).bytes_of(holder)
+    left = settings.holder_bytes - JobFolders(settings.jobs).of_holder(holder).n_bytes
     if n_bytes > min(free, left):
         where = "your jobs may still take" if left < free else "the disk has"
         raise refused(

@@ -31,6 +31,7 @@ from saga.files.atomic import FolderInUseError, file_lock
 _CONNECT_SECONDS = 5.0  # between two attempts to reach the queue
 _END_SECONDS = 5.0  # that a worker has to end before it is killed
 _MEASURE_SECONDS = 5.0  # between two readings of the metrics of jobs
+_ENDED_JOBS = 100  # jobs of a holder that have ended, for each one that may wait or run
 Result = TypeVar("Result")
 
 
@@ -174,15 +175,18 @@ class JobService:
         """Give an upload its name, unless there is a job of this name, whose order it returns.
 
         The lock lets no two calls take the last place of a holder. Raises ProblemError 429 if there
-        is none left, 507 if the results and tables of the holder take its whole disk.
+        is none left, or many jobs have ended, 507 if the jobs of the holder take its whole disk.
         """
         limit = self._settings.max_jobs
         with file_lock(self.folders.queue_lock, wait=True):
             if (earlier := self.folders.folder(order.id).read(JobOrder)) is not None:
                 return earlier
-            if self.folders.count_unfinished(order.holder) >= limit:
+            own = self.folders.of_holder(order.holder)
+            if own.unfinished >= limit:
                 raise refused("max-jobs", {"limit": limit})
-            if self.folders.bytes_of(order.holder) > self._settings.holder_bytes:
+            if own.ended >= _ENDED_JOBS * limit:
+                raise refused("ended-jobs", {"limit": _ENDED_JOBS * limit})
+            if own.n_bytes > self._settings.holder_bytes:
                 raise refused("holder-disk", {"limit": self._settings.holder_bytes})
             self.folders.place(upload.folder, order)
             return None

@@ -19,11 +19,19 @@ from datetime import datetime
 
 from dbos import DBOS
 from saga.api.jobs.child_process import receive_settings, start_child
-from saga.api.jobs.job_folders import KILLED, OUT_OF_MEMORY, JobFolder, JobFolders
+from saga.api.jobs.job_folders import (
+    INTERRUPTED,
+    KILLED,
+    OUT_OF_MEMORY,
+    Job,
+    JobFolder,
+    JobFolders,
+)
 from saga.api.jobs.job_queue import APPLICATION, QUEUE, SERIALIZER, WORKFLOW
 from saga.api.jobs.worker_locks import hold_worker_lock, is_worker_alive
 from saga.api.logs import bridge_logs, error_location, make_logger
 from saga.api.settings import Settings
+from structlog.typing import FilteringBoundLogger
 
 from saga.files.atomic import FolderInUseError, file_lock
 
@@ -32,6 +40,8 @@ from saga.files.atomic import FolderInUseError, file_lock
 _VERSION = "1"
 _LOOK_SECONDS = 0.5  # between two looks whether a job was cancelled
 _PAUSE_SECONDS = 2.0  # before a job whose process was killed is started again
+_FAILURE_PAUSES = (2.0, 4.0, 8.0, 16.0, 32.0)  # before a job is tried again, if the disk is full
+_IN_QUEUE = ("ENQUEUED", "PENDING", "DELAYED")  # status of a run that waits or is computed
 _ADOPT_SECONDS = 2.0  # between two searches for workers that have ended
 _SWEEP_SECONDS = 30.0  # between two deletions of what has expired
 _ORPHAN_SECONDS = 600.0  # an older folder without an order is of a job that was deleted
@@ -39,19 +49,34 @@ _UPLOAD_SECONDS = 24 * 3600  # an older upload belongs to a process that was kil
 
 
 class _WorkerContext:
-    """Settings and folders of this process, for the workflow; set before the queue starts.
+    """What the workflow needs of this process; set before the queue starts.
 
     DBOS calls the workflow with nothing but the id of a job.
     """
 
     settings: Settings
     folders: JobFolders
+    log: FilteringBoundLogger
 
 
 @DBOS.workflow(name=WORKFLOW)
 async def compute_job(job_id: str) -> None:
-    """One job, from the persons to the result; whatever happens, its folder says how it ended."""
-    folder = _WorkerContext.folders.folder(job_id)
+    """One job, from the persons to the result; whatever happens, its folder says how it ended.
+
+    If not even that can be written, the run ends with an error, and `sweep_jobs` writes it later.
+    """
+    for pause in (*_FAILURE_PAUSES, None):
+        try:
+            return await _follow(_WorkerContext.folders.folder(job_id))
+        except Exception as error:
+            _WorkerContext.log.error("job_not_followed", job=job_id, **error_location(error))
+            if pause is None:
+                raise
+            await asyncio.sleep(pause)
+
+
+async def _follow(folder: JobFolder) -> None:
+    """Start processes for a job until it has ended, and delete its persons."""
     while (job := folder.job()) is not None and job.outcome is None:
         if not folder.count_attempt():
             folder.finish("failed", problem=KILLED)
@@ -61,9 +86,9 @@ async def compute_job(job_id: str) -> None:
                 folder.finish("failed", problem=OUT_OF_MEMORY)
             elif code != 0:
                 await asyncio.sleep(_PAUSE_SECONDS)
-    folder.discard_persons()
     if job is None or job.state != "succeeded":
         folder.discard_data()
+    folder.discard_persons()
 
 
 async def _run_process(folder: JobFolder) -> int:
@@ -101,7 +126,7 @@ def work_until_stopped(settings: Settings) -> None:
     bridge_logs(log, "dbos")
     folders = JobFolders(settings.jobs)
     folders.create()
-    _WorkerContext.settings, _WorkerContext.folders = settings, folders
+    _WorkerContext.settings, _WorkerContext.folders, _WorkerContext.log = settings, folders, log
     with hold_worker_lock(folders.workers) as path:
         _launch(settings.job_queue_url, path.name)
         log.info("job_worker_ready", worker=path.name)
@@ -160,21 +185,20 @@ def adopt_jobs(folders: JobFolders) -> None:
 
 
 def sweep_jobs(folders: JobFolders, keep_seconds: float) -> None:
-    """Delete expired jobs, their entries in the queue, and uploads that were cut off."""
+    """Delete expired jobs, their entries in the queue, and uploads that were cut off.
+
+    A job whose run has ended without an outcome has failed.
+    """
     entries = DBOS.list_workflows(name=WORKFLOW, load_input=False, load_output=False)
-    runs, now = {entry.workflow_id for entry in entries}, time.time()
+    status, now = {entry.workflow_id: entry.status for entry in entries}, time.time()
+    kept = set()
     for job in folders:
-        if job.outcome is not None:
-            end = job.outcome.finished
-        elif job.order.run in runs:
-            end = now
-        else:  # it never reached the queue
-            end = datetime.fromisoformat(job.order.created).timestamp()
-        if now > end + keep_seconds:
-            _remove(folders, job.folder)
-        else:
-            runs.discard(job.order.run)
-    for run in runs:  # their folders are gone
+        with suppress(OSError):  # the disk is full: the next sweep will
+            if _end_of(job, status.get(job.order.run), now) + keep_seconds < now:
+                _remove(folders, job.folder)
+                continue
+        kept.add(job.order.run)
+    for run in status.keys() - kept:  # their folders are gone
         DBOS.delete_workflow(run)
     leftovers = [
         *((folder, _ORPHAN_SECONDS) for folder in folders.orphans()),
@@ -184,6 +208,18 @@ def sweep_jobs(folders: JobFolders, keep_seconds: float) -> None:
         with suppress(FileNotFoundError):
             if now > folder.path.stat().st_mtime + seconds:
                 _remove(folders, folder)
+
+
+def _end_of(job: Job, status: str | None, now: float) -> float:
+    """When a job has ended, whose run has this status in the queue; now if it goes on."""
+    if job.outcome is not None:
+        return job.outcome.finished
+    if status is None:  # it never reached the queue
+        return datetime.fromisoformat(job.order.created).timestamp()
+    if status not in _IN_QUEUE:  # its run ended with an error
+        job.folder.finish("failed", problem=INTERRUPTED)
+        job.folder.discard_data()
+    return now
 
 
 def _remove(folders: JobFolders, folder: JobFolder) -> None:

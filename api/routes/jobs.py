@@ -108,12 +108,9 @@ async def post_job(
         _check(options, service, caller)
         service.take_quota(request, caller)
         upload = await jobs.uploads.receive(request, _SUFFIXES[kind], caller.holder)
-    try:
+    with upload.discarded_on_error():
         check_prices(forecaster.transforms, options.prices, forecaster.facts.price_index)
         job, new = await jobs.submit(upload, options, caller.holder, idempotency_key)
-    except BaseException:
-        upload.discard()
-        raise
     if new:
         service.log.info("job_accepted", job=job.order.id)
     response = json_response(_view(job, service))

@@ -53,18 +53,17 @@ def to_parquet(frame: FrameT) -> bytes:
     return target.getvalue()
 
 
-def read_answer(content: bytes | str, example: FrameT) -> Answer[FrameT]:
-    """The answer in Parquet bytes or a Parquet file; its frame is of the kind of `example`.
+def read_answer(content: bytes, example: FrameT) -> Answer[FrameT]:
+    """The answer in Parquet bytes; its frame is of the kind of `example`.
 
     Raises ServiceError if it is something else.
     """
-    source = content if isinstance(content, str) else io.BytesIO(content)
     try:
-        file = pq.ParquetFile(source)
+        file = pq.ParquetFile(io.BytesIO(content))
         # The key is `saga.files.tables.KEY`; that module needs polars, which the client does not.
         provenance = dict(json.loads((file.metadata.metadata or {}).get(b"saga", b"{}")))
         table = file.read()
-    except (pa.ArrowException, ValueError, TypeError):
+    except (pa.ArrowException, OSError, ValueError, TypeError):
         raise ServiceError(
             "The answer is not a table of a SAGA service. Check the address, and what is before it."
         ) from None

@@ -180,6 +180,8 @@ class Retries:
                 if response is not None:
                     return response
                 wait = max(0.0, deadline - self.clock())
+            if response is not None:
+                response.close()  # one that is not read keeps its connection
             self.sleep(wait)
             number += 1
 
@@ -241,7 +243,8 @@ def _address(url: str) -> str:
     """An address as messages show it, without the password that it may have."""
     try:
         parts = httpx.URL(url)
-    except httpx.InvalidURL:
+        parts.raw_host.decode().encode("idna")  # as it is looked up
+    except (httpx.InvalidURL, TypeError, UnicodeError):
         parts = httpx.URL("")
     if parts.scheme not in ("http", "https") or not parts.host:
         fix = "the address of a service begins with http:// or https://, as in https://saga.example.org"
@@ -274,10 +277,10 @@ class ServiceConnection:
         self.address = _address(url)
         headers = {"User-Agent": f"saga-client/{current_version()}"}
         if key is not None:
-            if not re.fullmatch("[!-~]+", key):
+            if not isinstance(key, str) or not re.fullmatch("[!-~]+", key):
                 raise AuthorisationError(
-                    "The key is empty, or has a character that no key has, such as the end of a "
-                    "line. Strip it, or give None for a service without keys."
+                    "The key is empty or no text, or has a character that no key has, such as the "
+                    "end of a line. Strip it, or give None for a service without keys."
                 )
             headers["Authorization"] = f"Bearer {key}"
         self.retries = retries

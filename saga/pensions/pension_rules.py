@@ -66,6 +66,7 @@ PARAMETERS: dict[str, Parameter] = {
     "share_3": Parameter("Share of the average above the second bend point", 0.0, 0.0, 2.0),
 }
 _MAX_BANDS = 20
+_HIGHEST = 1e12  # of an amount
 _TEXTS = ("title", "source", "currency", "formula", "index")
 _KEYS = (
     "base",
@@ -252,11 +253,11 @@ def _content(source: str, place: str) -> dict[str, Any]:
     base = content.pop("base", None)
     if base is None:
         return content
-    if base not in SHIPPED_RULES:
+    if not isinstance(base, str) or base not in SHIPPED_RULES:
         fix = f"Use one of {', '.join(SHIPPED_RULES)}."
-        problem = _fault(place, "base", f"there is no rule {base!r}", fix)
+        problem = _fault(place, "base", "there is no rule of this name", fix)
         raise UsageError("The pension rule cannot be used.", [problem])
-    below = _content(str(base), str(base))
+    below = _content(base, base)
     merged = {**below, "title": f"{below['title']}, changed", **content}
     for key in ("parameters", "series"):
         if isinstance(changes := content.get(key, {}), dict):
@@ -321,7 +322,7 @@ def _faults(content: Mapping[str, Any], place: str) -> Iterator[Problem]:
         yield _fault(place, "first_year", "no calendar year", "Give the first year of the rule.")
     bands = content.get("bands", (1,))
     if not (isinstance(bands, list | tuple) and bands and all(map(_is_number, bands))) or not all(
-        low < high < math.inf for low, high in pairwise((0, *bands))
+        low < high < _HIGHEST for low, high in pairwise((0, *bands))
     ):
         yield _fault(place, "bands", "not ascending numbers", "Write them like [1, 3, 5].")
     elif len(bands) > _MAX_BANDS:  # each is a row of each person and age
@@ -340,7 +341,7 @@ def _faults(content: Mapping[str, Any], place: str) -> Iterator[Problem]:
         bounds = (parameter.lowest, parameter.highest)
         yield from _dated_faults(place, f"parameters, {name}", value, *bounds, is_series=False)
     for name, value in (content.get("series") or {}).items():
-        yield from _dated_faults(place, f"series, {name}", value, 1e-9, 1e12, is_series=True)
+        yield from _dated_faults(place, f"series, {name}", value, 1e-9, _HIGHEST, is_series=True)
 
 
 def _dated_faults(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -39,6 +40,7 @@ from saga.client import (
     ServiceError,
     UnreachableError,
 )
+from saga.client.frames import read_answer
 from saga.client.service_client import query
 from saga.client.service_connection import retry_after
 from saga.data.reading import read_panel
@@ -323,18 +325,23 @@ def _chain(error: BaseException) -> str:
 
 
 @pytest.mark.parametrize(
-    "key", ["saga_SECRET\n", "saga_SECRET ", " saga_SECRET", "saga_SÉCRET", "", "\0"]
+    "key",
+    ["saga_SECRET\n", "saga_SECRET ", " saga_SECRET", "saga_SÉCRET", "", "\0", b"saga_SECRET"],
 )
-def test_a_key_that_cannot_be_sent_is_refused_at_once_and_not_shown(key: str) -> None:
+def test_a_key_that_cannot_be_sent_is_refused_at_once_and_not_shown(key: Any) -> None:
     with pytest.raises(AuthorisationError, match="character that no key has") as caught:
         Client("http://127.0.0.1:1", key)
     assert "SECRET" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "url", ["127.0.0.1:8000", "localhost", "ftp://host", "http://", "", "http://a:b"]
+    "url",
+    [
+        *("127.0.0.1:8000", "localhost", "ftp://host", "http://", "", "http://a:b", None),
+        f"http://{'a' * 64}.com",
+    ],
 )
-def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+def test_what_is_no_address_is_refused_at_once(url: Any) -> None:
     with pytest.raises(UnreachableError, match="begins with http://"):
         Client(url)
 
@@ -357,6 +364,28 @@ def test_a_call_that_cannot_pass_is_not_repeated() -> None:
     for shown in map(_chain, (caught.value, wrong.value)):
         assert "SECRET" not in shown
         assert "PASSWORD" not in shown
+
+
+def test_a_download_that_is_tried_again_takes_no_further_connection(tmp_path: Path) -> None:
+    clock = Clock()
+    with (
+        _script(*[problem(503, "busy")] * 50) as script,
+        Client(script.url, retries=clock.retries(60.0)) as client,
+    ):
+        pool = httpx.HTTPTransport(limits=httpx.Limits(max_connections=1))
+        client.http._mounts, client.http._transport = {}, pool
+        client.http.timeout = httpx.Timeout(5.0)
+        with pytest.raises(BusyError):
+            client.job("a" * 32).save(tmp_path / "result.parquet")
+
+
+def test_a_table_that_is_damaged_inside_is_a_service_error() -> None:
+    content = io.BytesIO()
+    pl.DataFrame({"a": range(5_000)}).write_parquet(content, compression="zstd")
+    damaged = bytearray(content.getvalue())
+    damaged[4:24] = b"\xff" * 20
+    with pytest.raises(ServiceError, match="not a table"):
+        read_answer(bytes(damaged), pa.table({}))
 
 
 PAGE: Answered = (200, {"Content-Type": "text/html"}, b"<html>Log in</html>")

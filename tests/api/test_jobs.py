@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import inspect
 import io
 import json
@@ -11,14 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_args
 
 import httpx
 import polars as pl
 import pytest
-from saga.api.jobs import job_folders, job_worker
+from saga.api.jobs import job_folders, job_service, job_worker
 from saga.api.jobs.job_folders import (
     MAX_ATTEMPTS,
+    HolderJobs,
     JobFolder,
     JobFolders,
     JobOrder,
@@ -27,6 +30,7 @@ from saga.api.jobs.job_folders import (
     State,
 )
 from saga.api.jobs.job_process import _expected_bytes, run_job
+from saga.api.logs import make_logger
 from saga.api.request_models import JobOptions
 from saga.api.settings import Settings
 
@@ -347,6 +351,38 @@ def test_a_holder_whose_disk_is_full_sends_no_job(
         assert (again.status_code, again.json()["problems"][0]["rule"]) == (507, "disk")
 
 
+def test_jobs_that_have_ended_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new job of anybody asks, and there may be thousands."""
+    folder, folders = placed_job(tmp_path), JobFolders(tmp_path)
+    (folder.path / "persons.parquet").write_bytes(b"1234")
+    folder.finish("failed")
+    before = folders.of_holder("one")
+    folder.discard_data()
+    after = folders.of_holder("one")
+    assert before.n_bytes - after.n_bytes == 4, "the persons are deleted after the job has ended"
+    monkeypatch.setattr(job_folders, "read_json", None)
+    assert folders.of_holder("one") == after == HolderJobs(0, 1, folder.size())
+    assert folders.of_holder("two") == HolderJobs(0, 0, 0)
+    assert folders.counts().by_state == {"failed": 1}
+
+
+def test_a_holder_keeps_a_bounded_number_of_jobs_that_have_ended(
+    start: Start, tiny_bundle: Path, persons: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_service, "_ENDED_JOBS", 1)
+    settings = Settings(bundle=tiny_bundle, threads=1, jobs=tmp_path, job_workers=0, max_jobs=1)
+    with start(settings) as service:
+        job = post_when_connected(service, persons).json()["id"]
+        service.client.delete(f"/v1/jobs/{job}")
+        refusal = post(service, persons, "")
+        assert refusal.status_code == 429
+        assert "have ended" in refusal.json()["detail"]
+        service.client.delete(f"/v1/jobs/{job}")
+        assert post(service, persons, "").status_code == 202
+
+
 def test_metrics_count_jobs_by_state(jobs: Running) -> None:
     def counted() -> dict[str, str]:
         lines = jobs.client.get("/metrics").text.splitlines()
@@ -393,25 +429,66 @@ def test_a_job_that_ends_its_process_each_time_fails_whichever_worker_starts_it(
     assert (view["state"], view["problem"]["type"]) == ("failed", "urn:saga:problem:killed")
 
 
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
+    """The folder of a job that waits for the worker of this process, which pauses for no time."""
+    context = job_worker._WorkerContext
+    monkeypatch.setattr(context, "folders", JobFolders(tmp_path), raising=False)
+    monkeypatch.setattr(context, "log", make_logger(None), raising=False)
+    for name, pauses in (("_PAUSE_SECONDS", 0.0), ("_FAILURE_PAUSES", (0.0, 0.0))):
+        monkeypatch.setattr(job_worker, name, pauses)
+    return placed_job(tmp_path)
+
+
 def test_a_job_whose_process_aborts_is_not_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    worker: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Native code that gets no memory aborts, and would again; a process that is killed may not."""
-    folder, codes = placed_job(tmp_path), [-signal.SIGKILL, -signal.SIGABRT]
+    codes = [-signal.SIGKILL, -signal.SIGABRT]
 
     async def end(_: object) -> int:
         return codes.pop(0)
 
     monkeypatch.setattr(job_worker, "_run_process", end)
-    monkeypatch.setattr(job_worker, "_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(job_worker._WorkerContext, "folders", JobFolders(tmp_path), raising=False)
-    asyncio.run(inspect.unwrap(job_worker.compute_job)(folder.path.name))
-    job = folder.job()
+    asyncio.run(inspect.unwrap(job_worker.compute_job)(worker.path.name))
+    job = worker.job()
     assert job is not None
     assert (job.state, codes) == ("failed", [])
     assert job.outcome is not None
     assert job.outcome.problem is not None
     assert job.outcome.problem["type"] == "urn:saga:problem:memory"
+
+
+@pytest.mark.parametrize(("failures", "state"), [(2, "succeeded"), (3, "failed")])
+def test_a_job_ends_although_a_disk_was_full(
+    worker: JobFolder, failures: int, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker tries again; if it has to give up, the sweep says so and deletes the persons."""
+    (worker.path / "persons.parquet").touch()
+    errors = [OSError(errno.ENOSPC, "No space left on device")] * failures
+
+    def count(_: object) -> bool:
+        if errors:
+            raise errors.pop()
+        return True
+
+    async def compute(folder: JobFolder) -> int:
+        folder.finish("succeeded")
+        return 0
+
+    monkeypatch.setattr(JobFolder, "count_attempt", count)
+    monkeypatch.setattr(job_worker, "_run_process", compute)
+    run = SimpleNamespace(workflow_id="run", status="SUCCESS")
+    try:
+        asyncio.run(inspect.unwrap(job_worker.compute_job)(worker.path.name))
+    except OSError:
+        run.status = "ERROR"
+    monkeypatch.setattr(job_worker, "DBOS", SimpleNamespace(list_workflows=lambda **_: [run]))
+    job_worker.sweep_jobs(JobFolders(worker.path.parents[1]), 60.0)
+    job = worker.job()
+    assert job is not None
+    assert job.state == state
+    assert not (worker.path / "persons.parquet").exists()
 
 
 def test_a_job_does_not_exist_for_another_holder(

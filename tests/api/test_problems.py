@@ -18,6 +18,7 @@ from saga.api.problems import (
     ProblemDocument,
     ProblemEntry,
     ProblemError,
+    error_document,
     response_to,
     shape_problems,
     visible_problems,
@@ -151,6 +152,15 @@ def test_long_or_unprintable_names_are_not_repeated() -> None:
             shape_problems([{"type": "extra_forbidden", "loc": (name,)}], None)
         )
         assert problem.column == column
+
+
+def test_a_problem_document_has_a_bounded_length_whatever_is_wrong() -> None:
+    """A file of rules may have long names, and each of them may be wrong."""
+    problem = Problem("pension-rule", "m" * 50_000, "f" * 50_000, column="c" * 50_000)
+    document = error_document(UsageError("e" * 50_000, [problem] * 5_000))
+    assert len(document["detail"]) == 10_000
+    assert len(json.dumps(document)) < 150_000
+    assert len(response_to(ProblemError(422, "s", "t", [problem] * 5_000)).body) < 150_000
 
 
 @pytest.mark.parametrize(
