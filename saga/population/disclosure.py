@@ -9,8 +9,10 @@ Management Science 47:1008; their integer program is solved for one unsafe cell 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +24,8 @@ from saga.errors import UsageError
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 _REACH = 4.0  # changes of a cell that the program considers, in units of the protection interval
-_SECONDS = 20.0  # for one unsafe cell; then the best set so far is taken
+_SECONDS = 20.0  # of integer programs for a table; then further cells are more than the fewest
+_STILL = 1e-9  # a change, in units of the protection interval, that is a rounding error
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,11 @@ def suppress(
     if unsafe.ndim == 0:  # without groups there is one cell, and no sum shows it
         return hidden, hides
     sums = _sums_to_zero(unsafe.shape)
+    end = time.monotonic() + _SECONDS
     order = np.argsort(-magnitudes[0], axis=None, kind="stable")
     for cell in order[unsafe.ravel()[order]]:
-        chosen = _protect(magnitudes, hidden.ravel(), int(cell), protection, sums)
+        seconds = max(end - time.monotonic(), 0.0)
+        chosen = _protect(magnitudes, hidden.ravel(), int(cell), protection, sums, seconds)
         if chosen is None:  # the table is too small for any other cell to hide this one
             chosen = np.ones(hidden.size, dtype=np.bool_)
         hides |= dict.fromkeys(np.flatnonzero(chosen & ~hidden.ravel()).tolist(), int(cell))
@@ -106,11 +111,13 @@ def _protect(
     cell: int,
     protection: float,
     sums: csr_matrix,
+    seconds: float,
 ) -> Flags | None:
     """The cheapest cells that hide `cell` beside the `hidden` ones; None if there are none.
 
     Variables: which cells are suppressed, and for each magnitude one table of changes that moves
-    the cell up and one that moves it down, both zero in all sums and in published cells.
+    the cell up and one that moves it down, both zero in all sums and in published cells. If the
+    `seconds` do not suffice, all cells that change in the program of fractions are suppressed.
     """
     n = hidden.size
     moves = []
@@ -121,13 +128,13 @@ def _protect(
         for target in (unit, -min(unit, flat[cell])):
             if target and unit > 0:
                 moves.append((target / unit, np.minimum(flat / unit, _REACH)))
-    if not moves:
+    # Everybody knows that an empty cell is empty, so it hides nothing.
+    empty = magnitudes[0].ravel() == 0
+    if all(_can_move(cell, *move, hidden & ~empty, sums) for move in moves):
         return hidden
     floor = np.concatenate([np.zeros(n), *(-down for _, down in moves)])
     ceiling = np.concatenate([np.ones(n), *([np.full(n, _REACH)] * len(moves))])
     floor[:n][hidden] = 1
-    # Everybody knows that an empty cell is empty, so it hides nothing.
-    empty = magnitudes[0].ravel() == 0
     ceiling[:n][empty & ~hidden] = 0
     constraints = []
     for number, (target, down) in enumerate(moves, start=1):
@@ -145,14 +152,27 @@ def _protect(
             constraints.append(LinearConstraint(bmat([row]), -np.inf, 0))
     cost = np.zeros(len(floor))
     cost[:n] = np.where(hidden, 0, 1 + magnitudes[0].ravel())
+    program = partial(milp, cost, bounds=Bounds(floor, ceiling), constraints=constraints)
+    whole = np.concatenate([np.ones(n), np.zeros(len(floor) - n)])
+    result = program(integrality=whole, options={"time_limit": seconds, "mip_rel_gap": 0.02})
+    if result.x is not None:
+        return np.asarray(result.x[:n] > 0.5)
+    result = program()
+    if result.x is None:
+        return None
+    changes = np.abs(result.x.reshape(-1, n)[1:]).max(0)
+    return np.asarray(hidden | (changes > _STILL))
+
+
+def _can_move(cell: int, target: float, down: Floats, free: Flags, sums: csr_matrix) -> bool:
+    """Whether `cell` can change by `target` with changes in `free` cells alone: a small program."""
+    floor, ceiling = np.where(free, -down, 0.0), np.where(free, _REACH, 0.0)
+    floor[cell] = ceiling[cell] = target
+    bounds = Bounds(floor[free], ceiling[free])
     result = milp(
-        cost,
-        integrality=np.concatenate([np.ones(n), np.zeros(len(floor) - n)]),
-        bounds=Bounds(floor, ceiling),
-        constraints=constraints,
-        options={"time_limit": _SECONDS, "mip_rel_gap": 0.02},
+        np.zeros(free.sum()), bounds=bounds, constraints=LinearConstraint(sums[:, free], 0, 0)
     )
-    return None if result.x is None else np.asarray(result.x[:n] > 0.5)
+    return result.x is not None
 
 
 def _sums_to_zero(shape: tuple[int, ...]) -> csr_matrix:

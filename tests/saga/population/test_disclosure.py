@@ -9,6 +9,7 @@ import pytest
 from differencing import Flags, Floats, possible_range
 
 from saga.errors import UsageError
+from saga.population import disclosure
 from saga.population.disclosure import DisclosureRules, suppress
 
 PROTECTION = 0.15
@@ -45,10 +46,15 @@ def random_table(shape: tuple[int, ...], seed: int) -> tuple[list[Floats], Flags
     return [persons, earnings], (persons > 0) & (persons < 10)
 
 
+@pytest.mark.parametrize("seconds", [20.0, 0.0])
 @pytest.mark.parametrize(
     ("shape", "seed"), [((6, 5), 1), ((6, 5), 2), ((12, 3), 3), ((4, 3, 3), 4), ((9,), 5)]
 )
-def test_no_unsafe_cell_can_be_computed_from_margins(shape: tuple[int, ...], seed: int) -> None:
+def test_no_unsafe_cell_can_be_computed_from_margins(
+    shape: tuple[int, ...], seed: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also without time to find the fewest further cells."""
+    monkeypatch.setattr(disclosure, "_SECONDS", seconds)
     magnitudes, unsafe = random_table(shape, seed)
     assert unsafe.any()
     hidden, _ = suppress(magnitudes, unsafe, PROTECTION)
