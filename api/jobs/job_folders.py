@@ -278,7 +278,7 @@ class JobFolders:
             if job.state == "queued"
         ]
         return JobCounts(
-            Counter(job.state for job in (*ended, *jobs)),
+            Counter(job.state for job in ended) + Counter(job.state for job in jobs),
             max(0.0, time.time() - min(arrivals)) if arrivals else 0.0,
             sum(
                 job.progress.persons - job.progress.done for job in jobs if job.progress is not None

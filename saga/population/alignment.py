@@ -241,9 +241,9 @@ def balance(
     diagnostics = compared.with_columns(after=pl.Series(reached))
     if not np.allclose(reached, target, rtol=_TOLERANCE):
         worst = int(np.abs(reached / target - 1).argmax())
-        cell = ", ".join(str(compared[name][worst]) for name in targets.keys)
+        farthest = ", ".join(str(compared[name][worst]) for name in targets.keys)
         raise InputError(
-            f"No weights of these persons meet all targets; the farthest is {cell}. Use fewer "
+            f"No weights of these persons meet all targets; the farthest is {farthest}. Use fewer "
             "targets, or --method adjust."
         )
     return frame.select("person_id", weight=pl.Series(weights)), diagnostics
