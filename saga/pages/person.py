@@ -382,7 +382,7 @@ def _draw_set(row: Mapping[str, Any], label: str, year: alt.X) -> list[Any]:
     """The set of a year: a line with its name above, and a circle where it includes zero."""
     lower, upper = row[f"lower_{label}"], row[f"upper_{label}"]
     values = {"year": row["year"], "lower": lower, "upper": upper, "name": f"{label} % set"}
-    base = alt.Chart(alt.InlineData(values=[values])).encode(x=year)
+    base = alt.Chart(pl.DataFrame([values])).encode(x=year)
     dashes = [] if row[f"guarantee_{label}"] in TESTED else [4, 3]
     layers = [
         base.mark_rule(color=INK, strokeWidth=1.5, strokeDash=dashes).encode(

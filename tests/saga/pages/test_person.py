@@ -255,7 +255,7 @@ def test_the_set_that_the_sentence_names_is_drawn_at_its_year(
     rows = forecast_rows({"50": ["assumption"] * 8})
     chart = draw_person(rows, "SEK", marked=YEAR | changes).to_dict()
     sets = [layer for layer in chart["vconcat"][0]["layer"] if layer["mark"]["type"] == "rule"]
-    drawn = [layer["data"]["values"][0] for layer in sets]
+    drawn = [chart["datasets"][layer["data"]["name"]][0] for layer in sets]
     assert [
         (row["lower"], row["upper"], layer["mark"]["strokeDash"])
         for layer, row in zip(sets, drawn, strict=True)
