@@ -226,13 +226,13 @@ def balance(
     person, cell = sums["row"].to_numpy(), sums["cell"].to_numpy()
     earnings, persons_on_paths = sums["earnings"].to_numpy(), sums["persons"].to_numpy()
     # Weights change how many persons a mean is of: the condition is about earnings less the mean.
-    wanted = float(not targets.is_mean)
+    target_mean = float(not targets.is_mean)
     value = earnings - targets.is_mean * target[cell] * persons_on_paths
     # In units of the targets, so that all conditions have the same size.
     unit = target * (compared["persons"].to_numpy() if targets.is_mean else 1) * scored.n_paths
     shape = (len(base), len(target))
     matrix = csr_matrix((value / unit[cell] * base.sum(), (person, cell)), shape=shape)
-    weights = _tilt(base, matrix, wanted)
+    weights = _tilt(base, matrix, target_mean)
     totals, counts = (
         np.bincount(cell, weights[person] * amounts, len(target))
         for amounts in (earnings, persons_on_paths)
@@ -249,8 +249,8 @@ def balance(
     return frame.select("person_id", weight=pl.Series(weights)), diagnostics
 
 
-def _tilt(base: Floats, matrix: csr_matrix, wanted: float) -> Floats:
-    """Base * exp(a + matrix @ b) with the sum of `base`, and the `wanted` mean of each column."""
+def _tilt(base: Floats, matrix: csr_matrix, target_mean: float) -> Floats:
+    """Base * exp(a + matrix @ b) with the sum of `base`, and the `target_mean` of each column."""
     share = base / base.sum()
 
     def tilted(slopes: Floats) -> tuple[float, Floats]:
@@ -261,7 +261,7 @@ def _tilt(base: Floats, matrix: csr_matrix, wanted: float) -> Floats:
 
     def dual(slopes: Floats) -> tuple[float, Floats]:
         level, weight = tilted(slopes)
-        return level - wanted * slopes.sum(), np.asarray(weight @ matrix) - wanted
+        return level - target_mean * slopes.sum(), np.asarray(weight @ matrix) - target_mean
 
     def curvature(slopes: Floats) -> Floats:
         _, weight = tilted(slopes)
