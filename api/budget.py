@@ -26,7 +26,7 @@ MAX_STRETCH = 256 * 1024
 PIECE_PATH_YEARS = 100_000
 # Persons x paths whose statistics take as long as what a cell takes anyway; path-years that a call
 # may have for each cell of a year.
-_CELL_PATHS, _WORK_PER_CELL = 40_000, 20_000
+_CELL_PATHS, _WORK_PER_CELL = 40_000, 10_000
 _MARKS = (b",", b"[", b"{")
 
 
@@ -59,7 +59,7 @@ def check_cells(n_cells: int, n_persons: int, n_paths: int, max_work: int) -> No
     """Raise BudgetError if the cells and comparisons of a year are too many for one piece.
 
     A cell takes some milliseconds, and as long again for each `_CELL_PATHS` persons x paths: at
-    the default of `max_work` a year takes about a second.
+    the default of `max_work` a year takes a second or two.
     """
     if n_cells * (1 + n_persons * n_paths / _CELL_PATHS) > max_work / _WORK_PER_CELL:
         raise refused("max-cells", {"cells": n_cells, "persons": n_persons, "paths": n_paths})
