@@ -24,6 +24,9 @@ MAX_MARKS = 600_000
 MAX_STRETCH = 256 * 1024
 # Path-years of a piece: they are computed in some tenths of a second.
 PIECE_PATH_YEARS = 100_000
+# Persons x paths whose statistics take as long as what a cell takes anyway; path-years that a call
+# may have for each cell of a year.
+_CELL_PATHS, _WORK_PER_CELL = 40_000, 10_000
 _MARKS = (b",", b"[", b"{")
 
 
@@ -50,6 +53,16 @@ def check_work(n_persons: int, n_paths: int, n_years: int, max_work: int) -> int
         size = f"{n_persons} persons x {n_paths} paths x {n_years} years = {work}"
         raise refused("max-work", {"size": size, "limit": max_work, "fix": fix})
     return work
+
+
+def check_cells(n_cells: int, n_persons: int, n_paths: int, max_work: int) -> None:
+    """Raise BudgetError if the cells and comparisons of a year are too many for one piece.
+
+    A cell takes some milliseconds, and as long again for each `_CELL_PATHS` persons x paths: at
+    the default of `max_work` a year takes a second or two.
+    """
+    if n_cells * (1 + n_persons * n_paths / _CELL_PATHS) > max_work / _WORK_PER_CELL:
+        raise refused("max-cells", {"cells": n_cells, "persons": n_persons, "paths": n_paths})
 
 
 class JsonScan:

@@ -192,8 +192,13 @@ def read_keys(path: Path) -> tuple[BearerKey, ...]:
 
 def read_key_text(path: Path) -> str:
     """The text of a key file. Raises UsageError if it cannot be read."""
+    return _text_of(path, path.read_bytes)
+
+
+def _text_of(path: Path, read: Callable[[], bytes]) -> str:
+    """The text of the bytes of a key file, which an editor may begin with a mark of UTF-8."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or "not UTF-8 text"
         raise UsageError(
@@ -262,7 +267,7 @@ def _change(path: Path, edit: Callable[[str], str], *, create: bool = True) -> N
     with os.fdopen(descriptor, "r+b") as handle:
         if sys.platform != "win32":
             fcntl.flock(handle, fcntl.LOCK_EX)
-        text = edit(handle.read().decode("utf-8"))
+        text = edit(_text_of(path, handle.read))
         handle.seek(0)
         handle.write(text.encode())
         handle.truncate()

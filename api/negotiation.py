@@ -89,7 +89,7 @@ def accepted_type(request: Request) -> str:
     of several best types, the first that is named, else JSON.
     """
     weights = dict[str, float]()
-    for entry in request.headers.get("accept", "*/*").split(","):
+    for entry in (",".join(request.headers.getlist("accept")) or "*/*").split(","):
         kind, *parameters = (part.strip().lower() for part in entry.split(";"))
         stated = [text[2:] for text in parameters if text.startswith("q=")]
         try:

@@ -72,6 +72,19 @@ REFUSALS: dict[str, Refusal] = {
         "{size}, {limit} are allowed",
         f"{{fix}}; {BATCH}",
     ),
+    "max-cells": Refusal(
+        BudgetError,
+        "Too many groups for one call",
+        "{cells} groups and comparisons a year of {persons} persons and {paths} paths are too many",
+        "Ask for fewer groups, paths or persons, or send a job",
+        rule="max-work",
+    ),
+    "no-columns": Refusal(
+        InputError,
+        "The table has no columns of a panel",
+        "No column has the name of a column of a panel",
+        "Begin CSV with a line of names; GET /v1/variables lists them",
+    ),
     "json-values": Refusal(
         BudgetError,
         "Too many values for one call",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Literal
 
 import polars as pl
 from fastapi import APIRouter, Request, Response
@@ -21,6 +22,8 @@ from saga.forecast_results import Result
 from saga.forecaster import PieceOutput
 from saga.population.group_forecast import tabulate
 from saga.population.inflow import max_careers
+
+_Tables = Literal["year", "rest"]  # a piece of the tables
 
 router = APIRouter(prefix="/v1", tags=["populations"])
 
@@ -65,23 +68,37 @@ async def post_populations(
         n_simulated = len(plans) * n_years
         computed: list[list[PieceOutput]] = []
 
-        def compute(parts: list[Panel | None]) -> list[Result | None]:
-            """The paths of a piece, or in the end (None) the tables of all."""
-            if parts[0] is not None:
-                computed.append([each.compute(parts[0]) for each in plans])
-                return [None]
+        def tables() -> Iterator[object]:
+            """A step for each year of the tables of all, and then the tables."""
             outputs = zip(*computed, strict=True)
             paths, *others = (p.result(list(o)) for p, o in zip(plans, outputs, strict=True))
             reference = others[0] if others else None
-            return [tabulate(plan.forecaster, paths, typed, call.weights, reference)]
+            yield (
+                yield from tabulate(
+                    plan.forecaster, paths, typed, call.weights, reference, check_cells
+                )
+            )
+
+        def check_cells(n_cells: int) -> None:
+            budget.check_cells(n_cells, n_persons + most, n_paths, service.settings.max_work)
+
+        steps = tables()
+
+        def compute(parts: list[Panel | _Tables]) -> list[object]:
+            """The paths of a piece, or then a year of the tables, or what is left of them."""
+            if isinstance(parts[0], Panel):
+                return [computed.append([each.compute(parts[0]) for each in plans])]
+            if parts[0] == "year":
+                return [next(steps, None)]
+            return [next((each for each in steps if isinstance(each, Result)), None)]
 
         largest = budget.PIECE_PATH_YEARS // (n_paths * n_simulated)
-        pieces = plan.pieces(max(1, largest))
+        pieces: list[Panel | _Tables] = [*plan.pieces(max(1, largest))]
+        pieces += ["year"] * n_years
         outputs = await service.queue.run(
-            request, ticket, Work([*pieces, None], compute, len(plans) * size)
+            request, ticket, Work([*pieces, "rest"], compute, len(plans) * size)
         )
-        groups = outputs[-1]
-        assert groups is not None
+        groups = next(each for each in outputs if isinstance(each, Result))
         service.count_computed("populations", n_persons, n_paths, n_simulated)
         return Computed(groups, lambda: _groups_json(groups.table))
 

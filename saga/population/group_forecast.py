@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import polars as pl
@@ -11,8 +13,8 @@ from saga.data.reading import Rows
 from saga.forecast_results import GroupForecasts, Result
 from saga.forecaster import Forecaster
 from saga.population.disclosure import DisclosureRules
-from saga.population.policy_tables import make_tables
-from saga.population.population_paths import population_of
+from saga.population.policy_tables import TableSteps, last_of, table_steps
+from saga.population.population_paths import grid_of, population_of
 from saga.population.scored_paths import PathRows
 from saga.requests import Draws, PopulationRequest
 
@@ -49,7 +51,7 @@ def forecast_groups(
         plan.check_scenario()
         reference = plan.result([plan.compute(plan.panel)])
     paths = forecaster.run(request.of_paths, people, draws)
-    return tabulate(forecaster, paths, request, weights, reference)
+    return last_of(tabulate(forecaster, paths, request, weights, reference))
 
 
 def tabulate(
@@ -58,10 +60,12 @@ def tabulate(
     request: PopulationRequest,
     weights: pl.DataFrame | None = None,
     reference: Result | None = None,
-) -> GroupForecasts:
-    """The table of a result with the paths of the request; arguments as in `forecast_groups`.
+    check_cells: Callable[[int], object] = lambda _: None,
+) -> TableSteps[GroupForecasts]:
+    """The table of a result with the paths of the request, in steps of a year.
 
-    `reference` has the paths of the request's reference.
+    Arguments as in `forecast_groups`. `reference` has the paths of the request's reference.
+    `check_cells` is called with the number of cells and comparisons of a year, and may raise.
     """
     rules, rule = DisclosureRules(), forecaster.tax_rule(request.tax)
     rows, *others = (
@@ -70,6 +74,9 @@ def tabulate(
         if result is not None
     )
     population = population_of(rows, paths.panel, request, weights, rule, *others)
-    table = make_tables(population, request, rules, transition_years=None).statistics
+    grid = grid_of(population, request)
+    n_cells = math.prod(grid.shape) + sum(1 for _ in grid.comparisons())
+    check_cells(n_cells * (1 + len(others)))
+    tables = yield from table_steps(population, request, rules, transition_years=None)
     provenance = population.provenance(request, rules)
-    return GroupForecasts(**vars(replace(paths, table=table, provenance=provenance)))
+    return GroupForecasts(**vars(replace(paths, table=tables.statistics, provenance=provenance)))

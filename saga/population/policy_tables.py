@@ -11,8 +11,9 @@ joins them. These two are protected each by itself, as if the other was known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -35,6 +36,8 @@ from saga.requests import (
     Progress,
 )
 
+Tables = TypeVar("Tables")
+TableSteps = Generator[tuple[int, int], None, Tables]  # years done and in all; then the tables
 CLASSES = ("zero", "fifth 1", "fifth 2", "fifth 3", "fifth 4", "fifth 5")
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -94,6 +97,30 @@ def make_tables(
     Raises:
         UsageError: If a group, level or year is not one of the population's.
     """
+    steps = table_steps(population, request, rules, transition_years=transition_years)
+    return last_of(steps, progress)
+
+
+def last_of(steps: TableSteps[Tables], progress: Progress | None = None) -> Tables:
+    """The tables at the end of the steps; arguments as in `make_tables`."""
+    while True:
+        try:
+            done, n_years = next(steps)
+        except StopIteration as end:
+            tables: Tables = end.value
+            return tables
+        if progress:
+            progress(done, n_years)
+
+
+def table_steps(
+    population: Population,
+    request: PopulationRequest,
+    rules: DisclosureRules,
+    *,
+    transition_years: int | None,
+) -> TableSteps[PolicyTables]:
+    """`make_tables` in steps, one for each year: the years done and the years in all."""
     paths, until = population.paths, request.until
     years = [year for year in paths.full_years if until is None or year <= until]
     if not years:
@@ -107,11 +134,11 @@ def make_tables(
     published: dict[int, float] = {}
     log: list[dict[str, object]] = []
     for year in of_events.earlier:
+        yield 0, len(years)
         log += _keep_records(population, grid, year, rules, of_events)
     lifetimes: list[int | None] = [] if set(grid.groups) & set(paths.columns) else [None]
     for done, at in enumerate([*lifetimes, *years]):
-        if progress:
-            progress(done, len(years))
+        yield done, len(years)
         slices[at] = present = _slice(population, grid, rules, at, request, of_events)
         hidden, entries = present.behind.hide(grid, rules, at, hidden)
         log += entries
@@ -131,8 +158,7 @@ def make_tables(
         for row in _rows(slices[at], grid, hidden, rules)
     ]
     rows += _chance_rows(request.group_events, grid, of_events, hidden_by, last, population)
-    if progress:
-        progress(len(hidden_by), len(hidden_by))
+    yield len(hidden_by), len(hidden_by)
     log += transition_log
     order = ["table", "year", *grid.groups, "class", "rule", "hides"]
     schema = {name: pl.Int32 if name == "year" else pl.String for name in order}

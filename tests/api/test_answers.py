@@ -242,6 +242,7 @@ def test_a_part_of_a_file_is_not_compressed(tmp_path: Path) -> None:
         ("application/json;q=0, application/*;q=0.1, */*", CSV),
         ("*/*;q=0.1, application/json;q=nan", PARQUET),
         ("text/csv, application/json", CSV),
+        ("text/html\napplication/json", JSON),
         ("*/*;q=0", None),
         ("text/html", None),
         ("application/json;q=0", None),
@@ -251,7 +252,7 @@ def test_a_part_of_a_file_is_not_compressed(tmp_path: Path) -> None:
 def test_the_answer_has_the_type_that_the_client_likes_best(
     header: str | None, kind: str | None
 ) -> None:
-    headers = [] if header is None else [(b"accept", header.encode())]
+    headers = [(b"accept", line.encode()) for line in (header or "").splitlines()]
     request = Request({"type": "http", "headers": headers})
     if kind is not None:
         assert accepted_type(request) == kind

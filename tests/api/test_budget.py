@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from fastapi import Request
-from saga.api.budget import BodyMemory, check_work
+from saga.api.budget import BodyMemory, check_cells, check_work
 from saga.api.codecs import parse_json
 from saga.api.problems import ProblemError
 from saga.api.request_models import ForecastBody
@@ -50,6 +50,12 @@ def test_the_error_says_how_many_persons_fit() -> None:
 def test_the_error_proposes_fewer_paths_if_no_person_fits() -> None:
     with pytest.raises(BudgetError, match="fewer paths or years"):
         check_work(1, 10_000, 48, 1_000)
+
+
+def test_a_call_has_a_bounded_number_of_cells() -> None:
+    check_cells(20, 1_000, 1_000, 6_000_000)
+    with pytest.raises(BudgetError, match="groups and comparisons"):
+        check_cells(615, 900, 150, 6_000_000)
 
 
 def test_too_many_persons_are_refused_before_they_are_validated() -> None:

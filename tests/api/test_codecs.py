@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +90,12 @@ def test_whole_numbers_may_be_written_with_decimals_or_as_codes(person: Person) 
         1.0,
         "2",
     )
+
+
+def test_csv_without_names_does_not_answer_with_the_cells_of_the_first_person() -> None:
+    with pytest.raises(InputError, match="no columns of a panel") as caught:
+        parse_table(b"A1,2020,1985,340000\nA1,2021,1985,350001\n", CSV, [], ForecastOptions, 10)
+    assert not re.search("A1|340000", str(caught.value))
 
 
 @pytest.mark.parametrize("value", ["1", True, [1], {"a": 1}])

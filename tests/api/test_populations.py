@@ -92,3 +92,17 @@ def test_what_cannot_be_tabulated_is_refused(
 def test_more_work_than_a_call_may_have_is_refused(service: Running, person: Person) -> None:
     answer = service.client.post("/v1/populations", json=_body(person, 500, 400, paths=10_000))
     assert answer.status_code == 413, answer.text
+
+
+def test_the_calls_of_others_are_answered_between_two_years_of_a_table(
+    service: Running, person: Person
+) -> None:
+    def pieces() -> float:
+        text = service.client.get("/metrics").text
+        name = 'saga_stage_seconds_count{stage="compute"}'
+        return next((float(t.split()[-1]) for t in text.splitlines() if t.startswith(name)), 0.0)
+
+    before, body = pieces(), _body(person, 12, 14, until=2033)
+    years = _groups(service, body)["year"].drop_nulls().n_unique()
+    assert years >= 5
+    assert pieces() - before > years

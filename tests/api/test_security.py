@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,6 +94,13 @@ def test_revoking_keeps_the_line_and_the_other_keys(tmp_path: Path) -> None:
     assert file.stat().st_ino == inode, "a mount of the file sees the change"
     with pytest.raises(UsageError, match="no key of this name"):
         revoke_key(file, "three", NOW)
+    text = file.read_bytes()
+    file.write_bytes(b"\xef\xbb\xbf" + text)  # as editors on Windows begin a file
+    assert revoke_key(file, "two", NOW) == replace(second, revoked=NOW)
+    file.write_bytes("# Nökel\n".encode("latin-1") + text)
+    for change in (lambda: revoke_key(file, "two", NOW), lambda: add_key(file, first)):
+        with pytest.raises(UsageError, match="cannot be read"):
+            change()
 
 
 @pytest.mark.parametrize(
