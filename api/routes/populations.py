@@ -87,7 +87,8 @@ async def post_populations(
         def compute(parts: list[Panel | _Tables]) -> list[object]:
             """The paths of a piece, or then a year of the tables, or what is left of them."""
             if isinstance(parts[0], Panel):
-                return [computed.append([each.compute(parts[0]) for each in plans])]
+                computed.append([each.compute(parts[0]) for each in plans])
+                return [None]
             if parts[0] == "year":
                 return [next(steps, None)]
             return [next((each for each in steps if isinstance(each, Result)), None)]
