@@ -196,7 +196,8 @@ def parse_table(
     """
     options = validate(model, read_query(query))
     frame = READER.read(body, kind, max_persons * MAX_YEARS)
-    if not BY_NAME.keys() & set(frame.columns):  # the cells of a person may stand for names
+    # The first person's cells may stand for names.
+    if kind == CSV and not BY_NAME.keys() & set(frame.columns):
         raise refused("no-columns")
     unknown = [n for n in frame.columns if n not in BY_NAME and not n.startswith(EXTRA_PREFIX)]
     if unknown:

@@ -264,10 +264,10 @@ class JobFolders:
     def of_holder(self, holder: str) -> HolderJobs:
         """How many jobs a holder has, and what they take of the disk."""
         ended, unfinished = self._ended_and_unfinished()
-        own = [job for job in ended if job.holder == holder]
+        of_holder = [job for job in ended if job.holder == holder]
         waiting = [job for job in unfinished if job.order.holder == holder]
-        n_bytes = sum(job.n_bytes for job in own) + sum(job.folder.size() for job in waiting)
-        return HolderJobs(len(waiting), len(own), n_bytes)
+        n_bytes = sum(job.n_bytes for job in of_holder) + sum(job.folder.size() for job in waiting)
+        return HolderJobs(len(waiting), len(of_holder), n_bytes)
 
     def counts(self) -> JobCounts:
         """How many jobs there are by state, how long the oldest one waits, and persons to do."""

@@ -181,12 +181,12 @@ class JobService:
         with file_lock(self.folders.queue_lock, wait=True):
             if (earlier := self.folders.folder(order.id).read(JobOrder)) is not None:
                 return earlier
-            own = self.folders.of_holder(order.holder)
-            if own.unfinished >= limit:
+            jobs = self.folders.of_holder(order.holder)
+            if jobs.unfinished >= limit:
                 raise refused("max-jobs", {"limit": limit})
-            if own.ended >= _ENDED_JOBS * limit:
+            if jobs.ended >= _ENDED_JOBS * limit:
                 raise refused("ended-jobs", {"limit": _ENDED_JOBS * limit})
-            if own.n_bytes > self._settings.holder_bytes:
+            if jobs.n_bytes > self._settings.holder_bytes:
                 raise refused("holder-disk", {"limit": self._settings.holder_bytes})
             self.folders.place(upload.folder, order)
             return None

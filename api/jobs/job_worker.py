@@ -191,14 +191,14 @@ def sweep_jobs(folders: JobFolders, keep_seconds: float) -> None:
     """
     entries = DBOS.list_workflows(name=WORKFLOW, load_input=False, load_output=False)
     status, now = {entry.workflow_id: entry.status for entry in entries}, time.time()
-    kept = set()
+    present = set()
     for job in folders:
         with suppress(OSError):  # the disk is full: the next sweep will
             if _end_of(job, status.get(job.order.run), now) + keep_seconds < now:
                 _remove(folders, job.folder)
                 continue
-        kept.add(job.order.run)
-    for run in status.keys() - kept:  # their folders are gone
+        present.add(job.order.run)
+    for run in status.keys() - present:  # their folders are gone
         DBOS.delete_workflow(run)
     leftovers = [
         *((folder, _ORPHAN_SECONDS) for folder in folders.orphans()),
