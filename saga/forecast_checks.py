@@ -117,6 +117,15 @@ def check_money(panel: Panel, transforms: Transforms) -> None:
         )
 
 
+def check_reference(reference: Scenario | None, scenario: Scenario | None) -> None:
+    """Raise UsageError if the scenario of a reference is that of the paths."""
+    if reference == scenario:
+        raise UsageError(
+            "The reference has the scenario of the paths, so nothing would differ. Give another "
+            "scenario, or no reference."
+        )
+
+
 def check_scenario(
     scenario: Scenario | None, panel: Panel, *, years: int = MAX_AGE, to_age: int = MAX_AGE
 ) -> None:

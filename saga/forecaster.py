@@ -47,6 +47,7 @@ from saga.features.training_reference import ComparedRecords
 from saga.features.transforms import Transforms
 from saga.forecast_checks import (
     check_panel,
+    check_reference,
     check_request,
     check_scenario,
     leave_out_ineligible,
@@ -382,6 +383,11 @@ class Forecaster(Summarised):
     def scenario(self, source: ScenarioSource) -> Scenario | None:
         """The scenario of a source; UsageError if the bundle has no macro series."""
         return self.model.scenario(source)
+
+    def reference_draws(self, draws: Draws, reference: ScenarioSource) -> Draws:
+        """The draws under the scenario of a reference; UsageError if it is that of `draws`."""
+        check_reference(self.scenario(reference), self.scenario(draws.scenario))
+        return replace(draws, scenario=reference)
 
     def realised_macro(self, panel: Panel, until: int) -> Scenario | None:
         """The realised macro series up to the year `until`, to condition forecasts of the past.

@@ -46,12 +46,11 @@ from saga.errors import SagaError
 from saga.features.transforms import Transforms
 from saga.files.atomic import FolderInUseError, commit, read_json
 from saga.forecaster import Forecaster
-from saga.macro.scenarios import ScenarioSource
 from saga.population.disclosure import DisclosureRules
 from saga.population.policy_tables import make_tables
 from saga.population.population_paths import population_of
 from saga.population.scored_paths import ScoredPaths
-from saga.requests import ForecastRequest, PathsRequest, PensionRequest, PopulationRequest
+from saga.requests import Draws, ForecastRequest, PathsRequest, PensionRequest, PopulationRequest
 from saga.schema import MIN_AGE
 from saga.tax.tax_rules import resolve_tax
 
@@ -92,8 +91,8 @@ def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[
 
     runs = {folder.out: recipe}
     if isinstance(request, PopulationRequest) and request.reference is not None:
-        Forecaster.load(settings.bundle).scenario(request.reference)  # refused before the first run
-        runs[folder.out / "reference"] = _under(recipe, request.reference)
+        draws = Forecaster.load(settings.bundle).reference_draws(options.draws(), request.reference)
+        runs[folder.out / "reference"] = _under(recipe, draws)
 
     def note(run: int, done: int, persons: int) -> None:
         if folder.read(Progress) is None:
@@ -157,10 +156,10 @@ def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: S
     return Source(path, mapping, prices, options.on_error, settings.facts, options.origin)
 
 
-def _under(recipe: Recipe | AdaptiveRecipe, scenario: ScenarioSource) -> Recipe | AdaptiveRecipe:
-    """The recipe with another scenario, under the same state of the ledger."""
+def _under(recipe: Recipe | AdaptiveRecipe, draws: Draws) -> Recipe | AdaptiveRecipe:
+    """The recipe with the draws of another scenario, under the same state of the ledger."""
     product = recipe.recipe if isinstance(recipe, AdaptiveRecipe) else recipe
-    product = replace(product, draws=replace(product.draws, scenario=scenario))
+    product = replace(product, draws=draws)
     return replace(recipe, recipe=product) if isinstance(recipe, AdaptiveRecipe) else product
 
 

@@ -58,7 +58,8 @@ async def post_populations(
         plan = service.plan(typed.of_paths, call.people.panel, call.options, caller)
         plans = [plan]
         if typed.reference is not None:
-            plans.append(replace(plan, draws=replace(plan.draws, scenario=typed.reference)))
+            draws = plan.forecaster.reference_draws(plan.draws, typed.reference)
+            plans.append(replace(plan, draws=draws))
             plans[-1].check_scenario()
         n_persons, n_paths = plan.panel.n_persons, plan.draws.n_paths
         n_years = plan.years_ahead(typed.to_age)

@@ -47,7 +47,9 @@ def forecast_groups(
     """
     people, reference = forecaster.panel(source), None
     if request.reference is not None:
-        plan = forecaster.plan(request.of_paths, people, replace(draws, scenario=request.reference))
+        plan = forecaster.plan(
+            request.of_paths, people, forecaster.reference_draws(draws, request.reference)
+        )
         plan.check_scenario()
         reference = plan.result([plan.compute(plan.panel)])
     paths = forecaster.run(request.of_paths, people, draws)

@@ -73,6 +73,7 @@ def test_an_own_column_has_the_weights_of_a_sample(service: Running, person: Per
         ({"by": ["shoe_size"]}, "There is no group shoe_size"),
         ({"weights": "w"}, "There are no weights"),
         ({"until": 2000}, "Choose a later last year"),
+        ({"reference": "baseline"}, "nothing would differ"),
         ({"record": True}, "record"),
         (
             {"inflow": [{"year": 2024, "age": 9, "persons": 5}]},
