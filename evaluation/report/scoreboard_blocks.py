@@ -7,6 +7,7 @@ A page has a marker, the block, and an end:
     <!-- end -->
 
 `table NAME` shows the tables of the last judgement of a contest (`table NAME 2` the second one),
+`coverage NAME 90` the rows of its first table about 90 % sets of everybody,
 `contest NAME` shows the methods, those that were recalibrated if some were, and how much worse than
 the bundle each of them is, with p over the whole block (Holm) where it is below .1 (`contest NAME
 90`: interval scores of 90 % instead of the CRPS). `row NAME` shows no table. Each block ends with
@@ -31,6 +32,7 @@ END = "<!-- end -->"
 _BLOCK = re.compile(rf"(<!-- scoreboard: (\w+) (\S+)(?: (\d+))? -->\n).*?{END}", re.DOTALL)
 SHORT = 12  # characters of a digest that a page shows
 IN_TIME = "in-time "
+OF_EVERYBODY = ("sets, all", "band of K years")  # first cells of a page of coverage
 SHOWN_P = 0.1  # of a contest's table; others are left out
 
 
@@ -74,6 +76,14 @@ def _tables(row: Row, number: int | None) -> str:
     if number:
         shown = shown[number - 1 : number]
     return "\n".join(f"{markdown_table(t['head'], t['rows'])}\n" for t in shown)
+
+
+def _coverage(row: Row, coverage: int | None) -> str:
+    """The rows of everybody with this stated coverage."""
+    table = row["pages"][0]
+    at = table["head"].index("coverage, %")
+    rows = [r for r in table["rows"] if r[at] == str(coverage) and r[0] in OF_EVERYBODY]
+    return f"{markdown_table(table['head'], rows)}\n"
 
 
 def _contest(row: Row, coverage: int | None) -> str:
@@ -120,4 +130,4 @@ def _no_table(_row: Row, _number: int | None) -> str:
     return ""
 
 
-_KINDS = {"table": _tables, "contest": _contest, "row": _no_table}
+_KINDS = {"table": _tables, "coverage": _coverage, "contest": _contest, "row": _no_table}

@@ -115,6 +115,19 @@ def test_a_check_that_says_no_is_judged_and_one_without_results_is_aborted(
     assert ends == {"no": "judged", "nothing": ABORTED, "early": ABORTED}
 
 
+def test_a_block_of_coverage_has_the_rows_of_everybody_at_that_coverage(tmp_path: Path) -> None:
+    rows = Scoreboard.read(tmp_path / "board.jsonl")
+    head = ["sets", "h or K", "coverage, %", "covered, %"]
+    table = [
+        [name, "1", level, "x"] for name in ("sets, all", "sex=male") for level in ("50", "90")
+    ]
+    rows.append({"kind": "judged", "contest": "c", "pages": [{"head": head, "rows": table}]})
+    shown = renew("<!-- scoreboard: coverage c 90 -->\n<!-- end -->", rows, "")
+    assert [line for line in shown.splitlines() if line.startswith("|")][2:] == [
+        "| sets, all | 1 | 90 | x |"
+    ]
+
+
 def test_a_contest_of_two_settings_names_them(tmp_path: Path) -> None:
     rows = Scoreboard.read(tmp_path / "board.jsonl")
     scores = {"saga": [0.2, 0.01, 9], "lstm": [0.21, 0.01, 9]}
