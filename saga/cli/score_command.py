@@ -147,8 +147,8 @@ def score(
             shard=part,
             engine=RayEngine(address) if engine == "ray" else compute_locally,
         )
-    if rows.unread:
-        console.note(f"columns not used: {format_counts(rows.unread)}")
+    if rows.ignored:
+        console.note(f"columns not used: {format_counts(rows.ignored)}")
     _show(report, {"engine": engine, "shard": shard}, as_json=as_json)
     if not part.is_whole:
         console.note(f"Shard {part} is complete. When all are: saga score --merge {out_dir}")

@@ -108,7 +108,7 @@ class Source:
     panel_id: str | None = None
     partly: Mapping[str, str] = field(default_factory=dict, init=False)
     """Columns that not all files have, with the number of files, when the files are opened."""
-    unread: tuple[str, ...] = field(default=(), init=False)
+    ignored: tuple[str, ...] = field(default=(), init=False)
     """Columns of the files that are not used, when the files are opened."""
 
     @property
@@ -194,7 +194,7 @@ class Source:
         times = Counter(name for names in by_file for name in mapped.found(names))
         partly = {name: f"{n} of {len(by_file)}" for name, n in times.items() if n < len(by_file)}
         object.__setattr__(self, "partly", partly)
-        object.__setattr__(self, "unread", unread)
+        object.__setattr__(self, "ignored", unread)
         return location, scans, unread
 
     def _require_fit(self, names: Sequence[str]) -> None:
