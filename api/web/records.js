@@ -39,11 +39,11 @@ export function parseEntrants(text) {
   const unknown = names.find((name) => name && !ENTRANTS[name]);
   if (unknown) throw new Error(`The column ${unknown} of those who join is not known. Remove it or correct its name.`);
   const mark = decimalMark(rows.flatMap((cells) => cells.filter((_, j) => ENTRANTS[names[j]]?.kind === "number")));
-  const entrants = rows.filter((cells) => cells.some((cell) => cell !== "")).map((cells, i) => Object.fromEntries(names.flatMap((name, j) => {
+  const entrants = rows.flatMap((cells, i) => (cells.every((cell) => cell === "") ? [] : [Object.fromEntries(names.flatMap((name, j) => {
     if (!name || (name === "sex" && !cells[j])) return [];
     if (!cells[j]) throw new Error(`Line ${i + 2}: ${name} is missing.`);
     return [[name, readCell(cells[j], { name, ...ENTRANTS[name] }, mark, i + 2)]];
-  })));
+  }))]));
   if (!entrants.length) throw new Error("The file of those who join has no row. Add at least one line.");
   return entrants;
 }

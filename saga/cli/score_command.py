@@ -147,8 +147,9 @@ def score(
             shard=part,
             engine=RayEngine(address) if engine == "ray" else compute_locally,
         )
-    if rows.ignored:
-        console.note(f"columns not used: {format_counts(rows.ignored)}")
+    for heading, names in (("columns not used", rows.ignored), ("files not read", rows.unread)):
+        if names:
+            console.note(f"{heading}: {format_counts(names)}")
     _show(report, {"engine": engine, "shard": shard}, as_json=as_json)
     if not part.is_whole:
         console.note(f"Shard {part} is complete. When all are: saga score --merge {out_dir}")

@@ -502,7 +502,7 @@ def _fault_of_line(file: File, encoding: str) -> str | None:
             width = n_cells
         elif n_cells > width:
             why = f"line {number} has more cells than the header"
-            if n_cells == width + 1:
+            if n_cells == width + 1 and number == skipped + 2:
                 why += ", as if rows had names (in R: write.csv, or row.names = FALSE)"
             return why
     return None

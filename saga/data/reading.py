@@ -138,6 +138,11 @@ class Source:
         return locate_files(self.path, beside=self._mapped[0].files)
 
     @property
+    def unread(self) -> tuple[str, ...]:
+        """Files beside those of the source that seem to be tables, and are not read."""
+        return self._location.unread if self._location else ()
+
+    @property
     def _register(self) -> dict[str, Any]:
         return self._location.register if self._location else {}
 
@@ -347,7 +352,7 @@ class Source:
             present=present,
             simulated=register_id is not None,
             ignored=unread,
-            unread=self._location.unread if self._location else (),
+            unread=self.unread,
             excluded={rule: count for rule, count in excluded.items() if count},
             dropped=_dropped_by_rule(broken),
             partly=self.partly,

@@ -178,6 +178,7 @@ def test_a_wrong_file_of_those_who_join_is_told_its_line(
         ("year,age\n2030,20\n", "one of them is persons"),
         ("year,age,persons,earnings\n2030,20,5,1\n", "column earnings"),
         ("year,age,persons\n2030,20,\n", "Line 2: persons is missing"),
+        ("year,age,persons\n,,\n2030,20,\n", "Line 3: persons is missing"),
         ("year,age,persons\n30,20,5\n", "four digits"),
         ("year,age,persons\n2030,20,many\n", "persons is not a number"),
         ("year,age,persons\n", "has no row"),

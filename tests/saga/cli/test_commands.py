@@ -79,13 +79,18 @@ def test_forecast_writes_the_table_with_its_provenance(
 def test_rows_and_columns_that_are_left_out_are_told_by_every_command(
     command: str, tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    source = tmp_path / "rows.csv"
+    source = tmp_path / "rows" / "rows.csv"
+    source.parent.mkdir()
+    (source.parent / "more.txt").write_text("person_id,year,birth_year,earnings\n")
     years = [*range(2015, 2023), 2060]  # the last is at an age above 64
     rows = [f"a,{year},1980,300000,x" for year in years] + ["b,2022,1980,-5,x"]
     source.write_text("\n".join(["person_id,year,birth_year,earnings,note", *rows]))
     out = f"{'' if command == 'score' else '--out '}{tmp_path / 'out.parquet'}"
-    told = error_text(done(f"{command} {source} {out} --bundle {tiny_bundle} --on-error drop"))
-    for remark in ("set aside: age-range 1", "columns not used: note", "dropped: negative 1"):
+    options = f"--bundle {tiny_bundle} --on-error drop"
+    told = error_text(done(f"{command} {source.parent} {out} {options}"))
+    for remark in ("set aside: age-range 1", "dropped: negative 1"):
+        assert remark in told
+    for remark in ("columns not used: note", "files not read: more.txt"):
         assert remark in told
 
 
