@@ -36,7 +36,6 @@ from typing import Any
 
 import polars as pl
 from saga.evaluation.report.evaluation_results import Results
-from saga.evaluation.scoring.comparison import VARIANT
 
 from saga.errors import SagaError, UsageError
 from saga.files.atomic import digest_json
@@ -221,14 +220,13 @@ def result_fields(results: Results) -> dict[str, Any]:
     """What a row holds of the results of a contest: bundle, scores, tests and digests of tables.
 
     `scores` is setting and horizon -> metric -> model -> [mean, standard error, n]; `tests` the
-    same -> [difference from the bundle, standard error, p, test], without variants.
+    same -> [difference from the bundle, standard error, p, test].
     """
     provenance, tests = results.provenance, dict[str, Any]()
     rows = results.metrics.filter(
         pl.col("group") == "all",
         pl.col("metric").is_in(METRICS),
         pl.col("n") > 0,
-        ~pl.col("model").str.starts_with(VARIANT),
     )
     scores: dict[str, Any] = {}
     for row in rows.iter_rows(named=True):
@@ -240,9 +238,7 @@ def result_fields(results: Results) -> dict[str, Any]:
         ]
     if results.comparisons is not None:
         compared = results.comparisons.filter(
-            pl.col("group") == "all",
-            pl.col("metric").is_in(METRICS),
-            ~pl.col("model").str.starts_with(VARIANT),
+            pl.col("group") == "all", pl.col("metric").is_in(METRICS)
         )
         for row in compared.iter_rows(named=True):
             at = tests.setdefault(f"{row['setting']} {row['horizon']}", {})
