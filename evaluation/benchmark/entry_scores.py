@@ -18,7 +18,9 @@ from saga.evaluation.contest_tables import score_tables
 
 from saga.data.panel import FLOOR
 from saga.errors import UsageError
+from saga.files.atomic import commit
 from saga.files.tables import write_table
+from saga.pages.format import markdown_table
 
 # Metrics of persons that do not depend on how an entry's quantiles are connected, or hardly.
 METRICS = (
@@ -105,7 +107,11 @@ def summarise(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 
 def write_scores(tables: Mapping[str, pl.DataFrame], out: Path, entry: str) -> None:
-    """Write the tables to a folder, as Parquet."""
+    """Write the tables to a folder, as Parquet, and their summary as `results.md`."""
     out.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         write_table(table, out / f"{name}.parquet", {"entry": entry})
+    summary = summarise(tables)
+    rows = (["" if cell is None else str(cell) for cell in row] for row in summary.rows())
+    page = markdown_table(summary.columns, rows) + "\n"
+    commit(out / "results.md", lambda part: part.write_text(page, encoding="utf-8"))

@@ -21,6 +21,7 @@ from saga.evaluation.benchmark.entries import (
 from saga.evaluation.benchmark.rounds import Round
 from saga.evaluation.benchmark.totals import score_totals
 from saga.evaluation.contest import Contest, ContestOptions
+from saga.evaluation.scoreboard import read_results
 from saga.evaluation.scoring.evaluation_settings import Setting
 from saga.evaluation.scoring.score_frame import score_block
 
@@ -236,7 +237,10 @@ def test_a_judged_round_hides_its_seed_and_is_bound_to_its_outcomes(
     rows = pl.read_csv(round_ / "rows.csv", schema_overrides={"person_id": pl.String})
     assert entry.join(rows, on=["person_id", "horizon"], how="anti").is_empty()
     entry.write_csv(tmp_path / "mine.csv")
-    scored = _run("score", tmp_path / "mine.csv", "--round", round_, "--truth", truth)
+    judged = ("--round", round_, "--truth", truth, "--out", tmp_path / "scores")
+    scored = _run("score", tmp_path / "mine.csv", *judged)
+    (table,) = read_results(tmp_path / "scores")["pages"]
+    assert {row[1] for row in table["rows"]} > {"mine", "saga"}, "a row of the scoreboard"
     differences = [row["difference"] for row in scored["comparisons"] if row["model"] == "mine"]
     assert differences
     assert set(differences) == {0.0}, "the same forecasts"
