@@ -10,9 +10,10 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
@@ -29,6 +30,10 @@ SUFFIXES = (".parquet", ".csv", ".arrow", ".feather", ".dta", ".sas7bdat", ".sav
 _ENCODING_FIX = (
     "Export the data again, CSV files as UTF-8; or name their encoding in a mapping: "
     "`encoding: latin-1`, below `extends: lisa` if you use a shipped mapping."
+)
+_LINE_FIX = (
+    "A line may be cut off, or be no row of the table, such as a total or a source: write all cells "
+    "of a row, or remove the line."
 )
 _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
@@ -405,12 +410,18 @@ def read_blocks(
 
 @contextmanager
 def _named_damage(place: File | str, files: Sequence[File], encoding: str) -> Iterator[None]:
-    """Replace errors of libraries, which may quote cells, by the place of the damage."""
+    """Replace errors of libraries, which may quote cells, by the place of the damage.
+
+    Also refuse CSV files with rows of too few cells, which libraries take for unknown.
+    """
     try:
         yield
+        doubtful = [f for f in files if f.suffix == ".csv" and _may_have_short_row(f, encoding)]
     except _DAMAGES:
         damaged, why = _broken_line(files, encoding) or (place, "the file is damaged")
         raise _refuse(damaged, why, _ENCODING_FIX) from None
+    if (short := _broken_line(doubtful, encoding)) is not None:
+        raise _refuse(*short, _LINE_FIX)
 
 
 def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
@@ -421,25 +432,15 @@ def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
                 place, glob=False, hive_partitioning=False, storage_options=options
             )
         case ".csv":
-            head = _head(file, encoding)
-            separator, skipped = find_separator(head)
-            only_cr = "\r" in head and "\n" not in head  # as old programs for the Mac end lines
-            if encoding == UTF_8 and not only_cr:
-                return pl.scan_csv(
-                    place,
-                    glob=False,
-                    infer_schema=False,
-                    separator=separator,
-                    skip_lines=skipped,
-                    storage_options=options,
-                )
-            content = file.read()
-            content = gzip.decompress(content) if content.startswith(_GZIP) else content
-            text = content.decode(UTF_8 if _is_utf8(content) else encoding)
-            text = text.replace("\r", "\n") if only_cr else text
-            return pl.read_csv(
-                text.encode(UTF_8), infer_schema=False, separator=separator, skip_lines=skipped
-            ).lazy()
+            separator, skipped = find_separator(_head(file, encoding))
+            return pl.scan_csv(
+                _content(file, encoding),
+                glob=False,
+                infer_schema=False,
+                separator=separator,
+                skip_lines=skipped,
+                storage_options=options,
+            )
         case ".arrow" | ".feather":
             if file.start(6) == b"ARROW1":
                 return pl.scan_ipc(place, glob=False, storage_options=options)
@@ -452,6 +453,18 @@ def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
             )
         case _:
             return scan_statistics(place, labelled, encoding)
+
+
+def _content(file: File, encoding: str) -> Path | str | bytes:
+    """Where a CSV file is; or, if polars does not know it, its text in UTF-8 with plain line ends."""
+    head = _head(file, encoding)
+    only_cr = "\r" in head and "\n" not in head  # as old programs for the Mac end lines
+    if encoding == UTF_8 and not only_cr:
+        return file.location
+    content = file.read()
+    content = gzip.decompress(content) if content.startswith(_GZIP) else content
+    text = content.decode(UTF_8 if _is_utf8(content) else encoding)
+    return (text.replace("\r", "\n") if only_cr else text).encode(UTF_8)
 
 
 def _is_utf16(file: File) -> bool:
@@ -481,30 +494,73 @@ def _broken_line(files: Sequence[File], encoding: str) -> tuple[File, str] | Non
     return None
 
 
+def _may_have_short_row(file: File, encoding: str) -> bool:
+    """Whether a row of a CSV file may have fewer cells than its header has names.
+
+    Polars takes the missing cells for unknown. Cells with line ends are not looked into.
+    """
+    separator, skipped = find_separator(head := _head(file, encoding))
+    header = re.split(r"\r\n|\r|\n", head, maxsplit=skipped + 1)[skipped]
+    width = _width(next(csv.reader([header], delimiter=separator), []))
+    text = pl.col("line").str.replace_all('"[^"]*"', "")
+    n_cells = text.str.count_matches(separator, literal=True) + 1
+    lines = pl.scan_lines(
+        _content(file, encoding), glob=False, storage_options=file.folder.polars_options
+    )
+    is_short = (pl.col("line") != "") & (n_cells < width)
+    in_doubt = lines.select((is_short | text.str.contains('"', literal=True)).any())
+    return bool(in_doubt.collect(engine="streaming").item())
+
+
+def _width(header: Sequence[str]) -> int:
+    """The number of cells that a row needs: up to the last one that the header names."""
+    return max((k for k, name in enumerate(header, start=1) if name.strip()), default=0)
+
+
 def _fault_of_line(file: File, encoding: str) -> str | None:
-    is_packed = file.start(len(_GZIP)) == _GZIP
-    lines = gzip.GzipFile(fileobj=io.BytesIO(file.read())) if is_packed else file.lines()
+    """Which line has which fault. A record may have several lines: cells may contain line ends."""
+    try:
+        content = _content(file, encoding)
+    except UnicodeDecodeError as error:
+        number = error.object.count(b"\n", 0, error.start) + 1
+        return f"line {number} is not {encoding.upper()} text"
+    lines: Iterable[bytes]
+    if isinstance(content, bytes):
+        lines = io.BytesIO(content)
+    elif file.start(len(_GZIP)) == _GZIP:
+        lines = gzip.GzipFile(fileobj=io.BytesIO(file.read()))
+    else:
+        lines = file.lines()
     separator, skipped = find_separator(_head(file, encoding))
-    width = 0
-    for number, line in enumerate(lines, start=1):
-        if number <= skipped:
-            continue
-        try:
-            text = line.decode(encoding)
-        except UnicodeDecodeError:
-            return f"line {number} is not {encoding.upper()} text"
-        if text.count('"') % 2:
-            return f"line {number} has a quotation mark that is not closed"
-        if "\r" in (row := text.rstrip("\r\n")) and '"' not in row:
+    record: list[str] = []
+
+    def texts() -> Iterator[str]:
+        for line in islice(lines, skipped, None):
+            record.append(line.decode(UTF_8))
+            yield record[-1]
+
+    number, width, needed = skipped + 1, 0, 0
+    try:
+        for cells in (reader := csv.reader(texts(), delimiter=separator)):
+            if "".join(record).count('"') % 2:
+                return f"line {number} has a quotation mark that is not closed"
+            if number == skipped + 1:
+                width, needed = len(cells), _width(cells)
+            elif len(cells) > width:
+                why = f"line {number} has more cells than the header"
+                if len(cells) == width + 1 and number == skipped + 2:
+                    why += ", as if rows had names (in R: write.csv, or row.names = FALSE)"
+                return why
+            elif 0 < len(cells) < needed:
+                return f"line {number} has fewer cells than the header"
+            number = skipped + reader.line_num + 1
+            record.clear()
+    except UnicodeDecodeError:
+        return f"line {number + len(record)} is not {encoding.upper()} text"
+    except csv.Error:
+        if "\r" in record[-1].rstrip("\r\n"):
             return f"line {number} has a line end of another kind within"
-        n_cells = len(next(csv.reader([row], delimiter=separator), ()))
-        if number == skipped + 1:
-            width = n_cells
-        elif n_cells > width:
-            why = f"line {number} has more cells than the header"
-            if n_cells == width + 1 and number == skipped + 2:
-                why += ", as if rows had names (in R: write.csv, or row.names = FALSE)"
-            return why
+        return f"line {number} has a quotation mark that is not closed"
     return None
 
 

@@ -199,9 +199,54 @@ def test_the_faulty_line_of_a_packed_file_is_named(tmp_path: Path) -> None:
         read_panel(tmp_path, prices=2022)
 
 
-def test_rows_with_fewer_cells_and_blank_lines_are_read(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(NOTED.replace("1,note", "1") + "\n,,,,\n")
+def test_blank_lines_and_lines_of_empty_cells_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(NOTED.replace("note\n007", "note\n\n\n007") + "\n,,,,\n")
     assert read_panel(tmp_path / "a.csv", prices=2022).frame["earnings"].to_list() == [1.0, 2.0]
+
+
+LINES = 'person_id,year,birth_year,earnings,"no, te"\n7,2000,1970,1,"a\nb ""c"", d"\n7,2001,1970,2,\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (NOTED[:-6], 3),  # cut off in the last row
+        (NOTED[:-3], None),  # in the last cell, which no reader can see
+        (NOTED[:-1], None),
+        (NOTED.replace("1,note", "1"), 2),  # an empty last cell without its comma
+        (NOTED.replace(",2000,1970,1,note", ""), 2),
+        (f"{NOTED}Source: Statistics Sweden\n", 4),
+        (f"{NOTED}\n# in SEK\n", 5),
+        (f"sep=;\n{NOTED.replace(',', ';')}Total;;\n", 5),
+        (NOTED.replace(",", "\t") + "x\t2000\n", 4),
+        (NOTED.replace("\n", "\r") + "x,2000\r", 4),
+        (NOTED.replace("\n", "\r\n") + "x,2000\r\n", 4),
+        (PLAIN.replace("earnings\n", "earnings,,\n"), None),  # only columns without names end early
+        (LINES, None),
+        (LINES.replace("2,\n", "2\n"), 4),
+        (f'{LINES}"x, y",2000\n', 5),
+        (f'{LINES}"x,\n y",2000\n8,2000,1970,1,\n', 5),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "gzip"])
+def test_a_row_with_too_few_cells_is_refused_with_its_line(
+    text: str, line: int | None, encoding: str, tmp_path: Path
+) -> None:
+    """Its missing cells would be unknown earnings of a person."""
+    packed = encoding == "gzip"
+    content = text.encode("utf-8" if packed else encoding)
+    (tmp_path / "a.csv").write_bytes(gzip.compress(content) if packed else content)
+    mapping = {"encoding": "utf-8" if packed else encoding}
+    for read in (
+        lambda source: source.rows(),
+        lambda source: list(source.blocks()),
+        lambda source: source.persons(),
+    ):
+        if line is None:
+            read(Source(tmp_path, mapping))
+            continue
+        with pytest.raises(InputError, match=f"line {line} has fewer cells than the header"):
+            read(Source(tmp_path, mapping))
 
 
 @pytest.mark.parametrize(
