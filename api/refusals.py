@@ -187,6 +187,12 @@ REFUSALS: dict[str, Refusal] = {
         "The bytes are not a table of this type",
         "Send a file that is {kind}",
     ),
+    "table-end": Refusal(
+        InputError,
+        _UNREADABLE,
+        "The Arrow stream does not end as it should, so rows may be missing",
+        "Close the writer of the stream, and send all of it and nothing else",
+    ),
     "table-rows": Refusal(
         BudgetError,
         _TOO_LARGE,

@@ -2,7 +2,7 @@
 
 A few bytes of Parquet or Arrow can unfold to gigabytes, and a damaged table can end the process
 that reads it. `api.table_reader` starts this program and talks to it over a connection. It imports
-no other module of SAGA, so it starts fast.
+little else than pyarrow, so it starts fast.
 
 A table in the body of a call is decoded here. The table of a job is read by the batch engine, which
 has no such limits; here it is checked, a part of the file at a time: how many cells it has, what
@@ -28,6 +28,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
+
+from saga.files.arrow_streams import is_whole_stream
 
 MAX_COLUMNS = 100
 MAX_TEXT = 64  # characters of one text; the texts of a panel are names and codes
@@ -114,7 +116,7 @@ def _read_parquet(body: bytes, max_rows: int) -> pa.Table:
 
 
 def _read_arrow(body: bytes, kind: str, max_rows: int) -> pa.Table:
-    reader, stored = _open_arrow(pa.py_buffer(body), kind)
+    reader, stored = _open_arrow(pa.BufferReader(body), kind)
     return _within_limits(reader.schema, stored, max_rows)
 
 
@@ -163,11 +165,17 @@ def _within_limits(schema: pa.Schema, stored: Iterable[pa.RecordBatch], max_rows
 
 
 def _open_arrow(
-    buffer: pa.Buffer | pa.NativeFile, kind: str, fields: list[int] | None = None
+    buffer: pa.NativeFile, kind: str, fields: list[int] | None = None
 ) -> tuple[Any, Iterator[pa.RecordBatch]]:
-    """The reader of Arrow bytes, which has the schema, and its batches with these `fields`."""
+    """The reader of Arrow bytes, which has the schema, and its batches with these `fields`.
+
+    Raises RefusedTable for a stream without its end: rows may be missing.
+    """
     options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=fields)
     if kind.endswith("stream"):
+        if not is_whole_stream(buffer):
+            raise RefusedTable("table-end")
+        buffer.seek(0)
         stream = pa.ipc.open_stream(buffer, options=options)
         return stream, iter(stream)
     file = pa.ipc.open_file(buffer, options=options)

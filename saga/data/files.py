@@ -62,6 +62,8 @@ _OTHER_TABLES = (
     ".orc",
     ".rds",
     ".xpt",
+    ".arrows",
+    ".ipc",
 )
 _NO_NAME = r"(_duplicated_\d+)?"  # of columns after a comma that ends the header
 _HIVE_UNKNOWN = "__HIVE_DEFAULT_PARTITION__"
@@ -444,7 +446,7 @@ def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
         case ".arrow" | ".feather":
             if file.start(6) == b"ARROW1":
                 return pl.scan_ipc(place, glob=False, storage_options=options)
-            return pl.read_ipc_stream(file.read()).lazy()
+            return _read_stream(file).lazy()
         case _ if not isinstance(place, Path):
             raise _refuse(
                 file,
@@ -465,6 +467,18 @@ def _content(file: File, encoding: str) -> Path | str | bytes:
     content = gzip.decompress(content) if content.startswith(_GZIP) else content
     text = content.decode(UTF_8 if _is_utf8(content) else encoding)
     return (text.replace("\r", "\n") if only_cr else text).encode(UTF_8)
+
+
+def _read_stream(file: File) -> pl.DataFrame:
+    import pyarrow as pa  # takes long to import
+
+    from saga.files.arrow_streams import is_whole_stream
+
+    content = file.read()
+    if not is_whole_stream(pa.BufferReader(content)):
+        why = "the Arrow stream does not end as it should, so rows may be missing"
+        raise _refuse(file, why, "Export the data again, to the end.")
+    return pl.read_ipc_stream(content)
 
 
 def _is_utf16(file: File) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.ipc
 import pytest
 from saga.api.codecs import (
     ARROW_FILE,
@@ -186,6 +188,22 @@ def test_a_broken_table_is_a_problem(person: Person, kind: str, cut: int) -> Non
     with pytest.raises(ProblemError) as caught:
         parse_table(body, kind, [], ForecastOptions, 100)
     assert caught.value.status == 422
+
+
+def test_an_arrow_stream_without_its_end_is_refused() -> None:
+    """It may be cut between two batches, and the persons of the second would have no answer."""
+    rows = {"person_id": ["A", "B"], "year": 2020, "birth_year": 1980, "earnings": 1.0}
+    table = pl.DataFrame(rows).to_arrow()
+    sink, ends = pa.BufferOutputStream(), []
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        for batch in table.to_batches(max_chunksize=1):
+            writer.write_batch(batch)
+            ends.append(sink.tell())
+    whole = sink.getvalue().to_pybytes()
+    assert parse_table(whole, ARROW_STREAM, [], ForecastOptions, 100).frame.height == table.num_rows
+    for content in (whole[: ends[0]], whole[: ends[-1]], whole + whole):
+        with pytest.raises(InputError, match="rows may be missing"):
+            parse_table(content, ARROW_STREAM, [], ForecastOptions, 100)
 
 
 def test_a_table_with_too_many_persons_or_rows_is_refused() -> None:

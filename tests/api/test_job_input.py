@@ -96,6 +96,15 @@ def test_a_damaged_table_is_refused(tmp_path: Path, suffix: str) -> None:
     assert rule_of(tmp_path / f"panel{suffix}") == "unreadable-file"
 
 
+def test_a_stream_without_its_end_is_refused(tmp_path: Path) -> None:
+    path = write(persons("A"), tmp_path / "panel.stream.arrow")
+    assert problem_of(path) is None
+    path.write_bytes(path.read_bytes()[:-8])
+    problem = problem_of(path)
+    assert problem is not None
+    assert (problem.rule, "rows may be missing" in problem.message) == ("table-end", True)
+
+
 def columns(n: int, **others: pa.Array) -> pa.Table:
     """`n` equal rows of a panel, which take next to nothing when they are compressed."""
     numbers = {"person_id": 1, "year": 2020, "birth_year": 1980, "earnings": 1.0}

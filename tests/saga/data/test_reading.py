@@ -561,6 +561,33 @@ def test_decimals_that_are_too_long_are_not_called_damage(suffix: str, tmp_path:
         read_panel(file)
 
 
+def _stream(*batches: pa.RecordBatch) -> tuple[bytes, list[int]]:
+    """An Arrow stream, and where each batch ends."""
+    ends, sink = [], pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            ends.append(sink.tell())
+    return sink.getvalue().to_pybytes(), ends
+
+
+def test_an_arrow_stream_that_is_cut_between_batches_is_refused(tmp_path: Path) -> None:
+    """Also if the last cells, -1 and 0, look like the mark of the end; libraries look for none."""
+    rows = _rows(capital_income=pl.Series([5, 4, 3, 2, -1, 0], dtype=pl.Int32))
+    table = rows.with_columns(pl.col("earnings").cast(pl.Float32)).to_arrow()
+    whole, ends = _stream(*table.to_batches(max_chunksize=3))
+    for name, content in (("a.arrow", whole), ("b.feather", whole)):
+        (tmp_path / name).write_bytes(content)
+        assert len(read_panel(tmp_path / name, prices=2022)) == 6
+    last = _stream(table.select([*table.column_names[:-1], "capital_income"]).to_batches()[0])
+    assert last[0][: last[1][-1]].endswith(b"\xff\xff\xff\xff\0\0\0\0")
+    cut = [whole[:end] for end in ends]
+    for content in (*cut, whole + whole, last[0][: last[1][-1]]):
+        (tmp_path / "a.arrow").write_bytes(content)
+        (problem,) = _problems_of(tmp_path / "a.arrow")
+        assert (problem.rule, "rows may be missing" in problem.message) == ("unreadable-file", True)
+
+
 @pytest.mark.parametrize(("kind", "first"), [(pl.Float32, 16_777_216.0), (pl.Float16, 2048.0)])
 def test_ids_of_single_precision_are_refused_where_they_are_not_exact(
     kind: type[pl.DataType], first: float
