@@ -32,8 +32,8 @@ _ENCODING_FIX = (
     "`encoding: latin-1`, below `extends: lisa` if you use a shipped mapping."
 )
 _LINE_FIX = (
-    "A line may be cut off, or be no row of the table, such as a total or a source: write all cells "
-    "of a row, or remove the line."
+    "A line may be cut off, or be no row of the table, such as a total or a source: write all "
+    "cells of a row, or remove the line."
 )
 _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
@@ -458,7 +458,7 @@ def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
 
 
 def _content(file: File, encoding: str) -> Path | str | bytes:
-    """Where a CSV file is; or, if polars does not know it, its text in UTF-8 with plain line ends."""
+    """Where a CSV file is; or its text in UTF-8, if polars knows not its encoding or line ends."""
     head = _head(file, encoding)
     only_cr = "\r" in head and "\n" not in head  # as old programs for the Mac end lines
     if encoding == UTF_8 and not only_cr:

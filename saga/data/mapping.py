@@ -398,12 +398,18 @@ class SourceMapping(_Strict):
 
     def only(self, column: str) -> SourceMapping:
         """The part that makes one column of the panel."""
-        parts = {part: getattr(self, part) for part in ("columns", "digits", "codes")}
+        key = self._key(column)
+        parts = {part: getattr(self, part) for part in ("columns", "digits", "codes", "extra")}
         chosen = {
-            part: {name: value for name, value in of.items() if name == column}
+            part: {name: value for name, value in of.items() if name == key}
             for part, of in parts.items()
         }
-        return SourceMapping.model_validate(chosen)
+        family = self.family if column == FAMILY.name else None
+        return SourceMapping.model_validate({**chosen, "family": family})
+
+    def without_codes(self) -> SourceMapping:
+        """This mapping, with the source's codes as they are."""
+        return self.model_copy(update={"codes": {}, "digits": {}})
 
     def lacking(self, names: Sequence[str]) -> list[str]:
         """The required panel columns, and parts of their sums, that a source does not have."""

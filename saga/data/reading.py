@@ -60,6 +60,8 @@ _SPELLINGS = (  # of an id, by other programs: patterns and what they are withou
     (r"^(\d{6}|\d{8})-(\d{4})$", "${1}${2}"),  # a Swedish personal identity number
     (r"^\{(.*)\}$", "${1}"),
     (r"^['\u2019]", ""),  # Excel's sign of a text
+    (r"^true$", "1"),
+    (r"^false$", "0"),
 )
 _THOUSANDS = r"^\d{1,3}([,'\u2019\s]\d{3})+$"
 MAX_CODES = 500  # a column with more codes names persons or places, it does not describe them
@@ -240,9 +242,12 @@ class Source:
         parts = read_scans(location, scans, mapped.encoding)
         rows = pl.concat(parts)
         if len(parts) > 1:
+            in_files = list(zip(location.files, parts, strict=True))
             require_one_spelling(
-                self.person_of(rows).unique(), lambda: enumerate(map(self.person_of, parts))
+                _as_written(self.person_of(rows).unique()),
+                lambda: ((file, self.person_of(part)) for file, part in in_files),
             )
+            self._require_one_code(in_files)
         return rows, unread
 
     def sample(self, *, year_in_filename: bool = False) -> pl.DataFrame:
@@ -271,6 +276,9 @@ class Source:
         Raises InputError if a person has more rows than have room in memory.
         """
         mapped = self._mapped[0]
+        if self._coded and len(self._location.files if self._location else ()) > 1:
+            location, scans, _ = self._scans(self._columns_with_codes)
+            self._require_one_code(read_blocks(location, scans, mapped.encoding))
         location, scans, _ = self._scans(partial(mapped.columns_of, "person_id"))
 
         def by_file() -> Iterator[tuple[File, pl.DataFrame]]:
@@ -285,8 +293,41 @@ class Source:
             _require_few_rows(counts)
         persons = counts["person"]
         if len(scans) > 1:
-            require_one_spelling(persons, lambda: ((f, ids["person"]) for f, ids in by_file()))
+            require_one_spelling(
+                _as_written(persons), lambda: ((f, ids["person"]) for f, ids in by_file())
+            )
         return persons.filter(persons != "").sort()
+
+    @property
+    def _coded(self) -> tuple[Column, ...]:
+        """The panel's own categories, and the family, whose codes may be any texts."""
+        columns = self._mapped[0].extra_columns
+        return tuple(column for column in columns if column.dtype == pl.String())
+
+    def _columns_with_codes(self, names: Sequence[str]) -> list[str]:
+        mapped = self._mapped[0]
+        used = {n for column in self._coded for n in mapped.columns_of(column.name, names)}
+        return [name for name in names if name in used]
+
+    def _require_one_code(self, blocks: Iterable[tuple[File, pl.DataFrame]]) -> None:
+        """Raise InputError if a code of the panel's own columns may have two spellings."""
+        mapped = self._mapped[0]
+        spellings: dict[str, list[tuple[File, pl.DataFrame]]] = {c.name: [] for c in self._coded}
+        for file, rows in blocks:
+            for column in self._coded:
+                only = mapped.only(column.name)
+                made = [part.apply(rows)[0] for part in (only.without_codes(), only)]
+                if column.name in made[0]:
+                    written, read = (read_column(m[column.name], column)[0] for m in made)
+                    codes = pl.DataFrame({"written": written, "read": read}).drop_nulls().unique()
+                    spellings[column.name].append((file, codes))
+        for name, of_column in spellings.items():
+            if of_column:
+                require_one_spelling(
+                    pl.concat(codes for _, codes in of_column).unique(),
+                    lambda found=of_column: ((file, codes["written"]) for file, codes in found),
+                    name,
+                )
 
     def person_of(self, rows: pl.DataFrame) -> pl.Series:
         """The person of each row as in the panel; "" if it is unknown."""
@@ -418,17 +459,29 @@ def read_panel(
     return opened.panel(*opened.rows(), rejected)
 
 
+def _as_written(persons: pl.Series) -> pl.DataFrame:
+    return pl.DataFrame({"written": persons, "read": persons})
+
+
 def require_one_spelling(
-    persons: pl.Series, by_file: Callable[[], Iterable[tuple[object, pl.Series]]]
+    texts: pl.DataFrame,
+    by_file: Callable[[], Iterable[tuple[object, pl.Series]]],
+    column: str = "person_id",
 ) -> None:
-    """Raise InputError for persons whose ids differ between files by what programs change.
+    """Raise InputError for ids or codes that differ between files by what programs change.
 
     Programs that store ids as numbers lose leading zeros or add `.0`, so `007`, `7` and `7.0` of
     several files may be one person. So may `1e5` and `100000`, `1,001` and `1001`, `a7` and `A7`,
-    and a letter and the same with its accent apart. In one file they are two persons. `by_file`
-    gives the ids of each file, or of parts of it; it is only asked if there are such ids.
+    `true` and `1`, and a letter and the same with its accent apart. In one file they are two.
+
+    Args:
+        texts: The distinct texts as they are `written` in files, and as they are `read`: spellings
+            that a mapping makes one are no two.
+        by_file: The texts of each file as written, or of parts of it; it is only asked if there
+            may be two spellings.
+        column: The column of the panel.
     """
-    key = persons.str.normalize("NFKC").str.replace_all(r"\p{Cf}", "").str.to_lowercase()
+    key = texts["written"].str.normalize("NFKC").str.replace_all(r"\p{Cf}", "").str.to_lowercase()
     for pattern, plain in _SPELLINGS:
         key = key.str.replace_all(pattern, plain)
     number = key.str.replace_all(r"[,'\u2019\s]", "")
@@ -436,27 +489,39 @@ def require_one_spelling(
     power = key.str.extract(r"^(\d+(?:\.\d+)?e\+?\d{1,2})$").cast(pl.Float64).cast(pl.String)
     key = power.zip_with(power.is_not_null(), key)
     key = key.str.replace(r"^\+?(\d+)([.,]0+)?$", "${1}").str.strip_chars_start("0")
-    table = pl.DataFrame({"id": persons, "key": key})
-    several = table.filter(pl.col("key").is_duplicated())
+    table = texts.with_columns(key=key)
+    several = table.filter(pl.col("read").n_unique().over("key") > 1)
     if several.is_empty():
         return
     seen: dict[tuple[object, str], set[str]] = {}
-    for file, ids in by_file():
-        for person, key in several.filter(pl.col("id").is_in(ids.implode())).iter_rows():
-            seen.setdefault((file, key), set()).add(person)
+    written = several.select("written", "key").unique()
+    for file, of_file in by_file():
+        for text, code in written.filter(pl.col("written").is_in(of_file.implode())).iter_rows():
+            seen.setdefault((file, code), set()).add(text)
     distinct = {key for (_, key), spellings in seen.items() if len(spellings) > 1}
-    unclear = several.filter(~pl.col("key").is_in(list(distinct))).sort("key", "id")
-    if unclear.height:
-        raise InputError.of(
-            "the ids of persons differ between files",
-            "person-id",
-            "an id is written otherwise in another file (leading zeros, .0, an exponent, capital "
-            "letters, other codes of the same letters, signs of numbers), so it may be one person",
-            "Write ids the same way in all files, as text.",
-            column="person_id",
-            person_id=unclear["id"][0],
-            count=unclear["key"].n_unique(),
-        )
+    unclear = several.filter(~pl.col("key").is_in(list(distinct))).sort("key", "written")
+    if unclear.is_empty():
+        return
+    (file, first), *others = (
+        (file, spellings) for (file, code), spellings in seen.items() if code == unclear["key"][0]
+    )
+    other = next(file for file, spellings in others if spellings != first)
+    what, whose, fix = (
+        ("an id", "person", "Write ids the same way in all files, as text.")
+        if column == "person_id"
+        else ("a code", "code", "Write codes the same way in all files, or recode them (`codes`).")
+    )
+    raise InputError.of(
+        f"the {what.split()[1]}s of {column} differ between files",
+        "person-id" if whose == "person" else "code-spelling",
+        f"{what} of {file} is written otherwise in {other} (leading zeros, .0, an exponent, true "
+        "for 1, capital letters, other codes of the same letters, signs of numbers), so it may be "
+        f"one {whose}",
+        fix,
+        column=column,
+        person_id=unclear["written"][0] if whose == "person" else None,
+        count=unclear["key"].n_unique(),
+    )
 
 
 def _require_few_rows(counts: pl.DataFrame) -> None:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from saga.data.panel import Panel
-from saga.data.reading import MAX_CODES, read_panel
+from saga.data.reading import MAX_CODES, Source, read_panel
 from saga.errors import InputError
 
 HEAD = "currency: USD\nfloor: none\nmacro: none\n"
@@ -72,6 +72,67 @@ def test_a_code_written_as_number_or_as_text_is_one_code(tmp_path: Path) -> None
     texts = read(tmp_path, text, source(race=["1.0", " 1", "2"]))
     assert numbers.frame["extra_race"].to_list() == ["1", "1", "2"]
     assert texts.frame["extra_race"].equals(numbers.frame["extra_race"])
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize(
+    ("first", "second", "codes", "read"),
+    [
+        (["1", "2"], ["2", "1"], {}, ["1", "2", "2", "1"]),
+        ([1, 2], [2.0, 1.0], {}, ["1", "2", "2", "1"]),
+        ([1, 2], ["2 ", " 1.0"], {}, ["1", "2", "2", "1"]),
+        (["1", "01"], ["01", "1"], {}, ["1", "01", "01", "1"]),  # one file has both: two codes
+        (["1", "2"], ["01", "2"], {}, None),
+        ([1, 2], ["01", "2"], {}, None),
+        ([True, False], [1, 0], {}, None),
+        (["TRUE", "FALSE"], ["True", "False"], {}, None),
+        (["White", "2"], ["white", "2"], {}, None),
+        ([1, 2], ["01", "2"], {1: "white"}, None),  # 01 would be a code beside white
+        ([1, 2], ["01", "2"], {1: "white", "01": "white"}, ["white", "2", "white", "2"]),
+        (["1", "2"], ["01", "2"], {"01": "1"}, ["1", "2", "1", "2"]),
+        ([True, False], [1, 0], {True: 1, False: 0}, ["1", "0", "1", "0"]),
+    ],
+)
+def test_a_code_that_two_files_may_write_otherwise_is_refused_unless_a_mapping_makes_it_one(
+    first: list[object],
+    second: list[object],
+    codes: dict[object, str],
+    read: list[str] | None,
+    suffix: str,
+    tmp_path: Path,
+) -> None:
+    """At once, and before a batch is read in blocks."""
+    for name, cells, persons in (("a", first, ["p", "q"]), ("b", second, ["r", "s"])):
+        rows = {"person_id": persons, "year": 2000, "birth_year": 1970, "earnings": 1.0}
+        frame = pl.DataFrame({**rows, "union": cells, "fam": "k"})
+        getattr(frame, f"write_{suffix}")(tmp_path / f"{name}.{suffix}")
+    mapping = {
+        "extra": {"union": {"kind": "category"}},
+        "family": "fam",
+        "codes": {"union": codes},
+    }
+    if read is not None:
+        panel = read_panel(tmp_path, mapping=mapping, prices=2022)
+        assert panel.frame["extra_union"].to_list() == read
+        assert Source(tmp_path, mapping).persons().len() == 4
+        return
+    for reading in (
+        lambda: read_panel(tmp_path, mapping=mapping),
+        Source(tmp_path, mapping).persons,
+    ):
+        with pytest.raises(InputError, match="may be one code") as caught:
+            reading()
+        (problem,) = caught.value.problems
+        assert problem.column == "extra_union"
+        assert f"b.{suffix}" in problem.message
+
+
+def test_a_family_that_two_files_may_write_otherwise_is_refused(tmp_path: Path) -> None:
+    for person, family in (("p", "007"), ("q", "7")):
+        frame = source(person_id=[person] * 3, year=[2000, 2001, 2002], fam=[family] * 3)
+        frame.write_parquet(tmp_path / f"{person}.parquet")
+    with pytest.raises(InputError, match="may be one code"):
+        read_panel(tmp_path, mapping={"family": "fam"}, prices=2022)
 
 
 @pytest.mark.parametrize(
