@@ -186,6 +186,13 @@ class JobFolder:
         names = [MANIFEST, REJECTED, *(part["file"] for part in manifest["parts"])]
         return {name: self.out / name for name in names}
 
+    def discard_order(self) -> None:
+        """End a job without an outcome, which needs room on the disk: it is deleted, not seen.
+
+        Its worker ends the process, as that of a deleted job; nobody finds the folder any more.
+        """
+        (self.path / _ENTRIES[JobOrder]).unlink(missing_ok=True)
+
     def discard_persons(self) -> None:
         """Delete the persons of a job that has ended."""
         for file in self.path.glob("persons.*"):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import uuid
 from asyncio.subprocess import Process
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -31,6 +33,7 @@ from saga.files.atomic import FolderInUseError, file_lock
 _CONNECT_SECONDS = 5.0  # between two attempts to reach the queue
 _END_SECONDS = 5.0  # that a worker has to end before it is killed
 _MEASURE_SECONDS = 5.0  # between two readings of the metrics of jobs
+_FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or what a user may take of it
 _ENDED_JOBS = 100  # jobs of a holder that have ended, for each one that may wait or run
 Result = TypeVar("Result")
 
@@ -199,9 +202,20 @@ class JobService:
         return job
 
     async def cancel_or_remove(self, job: Job) -> None:
-        """Cancel a job that waits or runs; remove one that has ended, with its result."""
+        """Cancel a job that waits or runs; remove one that has ended, with its result.
+
+        If the disk is full, a cancelled job is removed, too: that needs no room.
+        """
         if job.outcome is None:
-            job.folder.finish("cancelled")  # the worker of a running job deletes the data
+            try:
+                job.folder.finish("cancelled")  # the worker of a running job deletes the data
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                job.folder.discard_order()
+                with suppress(OSError, FolderInUseError):  # else a worker will, after a while
+                    await anyio.to_thread.run_sync(self.folders.remove, job.folder)
+                return
             if job.state == "queued":
                 await anyio.to_thread.run_sync(job.folder.discard_data)
             now = job.folder.job()

@@ -173,7 +173,7 @@ async def delete_job(job: CurrentJob, service: CurrentService) -> Response:
     """Cancel a job that waits or runs; delete one that has ended.
 
     The persons and whatever was computed are deleted. A cancelled job can be seen until it expires
-    or is deleted, too.
+    or is deleted, too; on a full disk it is deleted at once.
     """
     await _jobs_of(service).cancel_or_remove(job)
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""Whether an Arrow stream is whole: its readers take the end of the bytes for the end of the table."""
+"""Whether an Arrow stream is whole: its readers take the end of the bytes for that of the table."""
 
 from __future__ import annotations
 

@@ -491,6 +491,30 @@ def test_a_job_ends_although_a_disk_was_full(
     assert not (worker.path / "persons.parquet").exists()
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_job_is_cancelled_although_the_disk_is_full(
+    start: Start,
+    tiny_bundle: Path,
+    persons: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+) -> None:
+    """Whoever needs room cancels a job: it is gone with its persons, though nothing is written."""
+
+    def write(*_: object) -> None:
+        raise OSError(number, "there is no room")
+
+    settings = Settings(bundle=tiny_bundle, jobs=tmp_path / "jobs", job_workers=0)
+    with start(settings) as service:
+        address = post_when_connected(service, persons).headers["location"]
+        monkeypatch.setattr("saga.api.jobs.job_folders.commit_json", write)
+        assert service.client.delete(address).status_code == 204
+        assert service.client.get(address).status_code == 404
+        assert not list((tmp_path / "jobs" / "jobs").iterdir())
+        assert not list((tmp_path / "jobs").rglob("persons.*"))
+
+
 def test_a_job_does_not_exist_for_another_holder(
     start: Start, tiny_bundle: Path, persons: Path, tmp_path: Path
 ) -> None:
