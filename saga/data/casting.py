@@ -28,7 +28,7 @@ def read_column(cells: pl.Series, column: Column) -> tuple[pl.Series, pl.Series]
         cells = _years(cells)
     if cells.dtype == pl.String and cells.len():
         cells = _cleaned(cells, column)
-    if cells.dtype == pl.Boolean and column.dtype == pl.Float64():
+    if cells.dtype == pl.Boolean and column.kind == "number":
         cells = cells.cast(pl.Float64)
     if cells.dtype == pl.Boolean and _has_any_codes(column):
         cells = cells.cast(pl.String)

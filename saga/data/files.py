@@ -64,6 +64,13 @@ _OTHER_TABLES = (
     ".xpt",
     ".arrows",
     ".ipc",
+    ".json",
+    ".jsonl",
+    ".parq",
+    ".por",
+    ".rdata",
+    ".xlsb",
+    ".zsav",
 )
 _NO_NAME = r"(_duplicated_\d+)?"  # of columns after a comma that ends the header
 _HIVE_UNKNOWN = "__HIVE_DEFAULT_PARTITION__"
@@ -595,4 +602,4 @@ def find_separator(head: str) -> tuple[str, int]:
     header = re.split(r"[\r\n]", head, maxsplit=1)[0]
     if named := re.fullmatch(r'"?sep=(.)"?', header, flags=re.IGNORECASE):
         return named[1], 1
-    return max(",;\t|", key=header.count), 0
+    return max(",;\t|", key=re.sub('"[^"]*"', "", header).count), 0

@@ -11,7 +11,7 @@ import codecs
 import difflib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -622,6 +622,34 @@ class SourceMapping(_Strict):
                     effects.append(Effect(f"null_if {name}: {value}", (column,), n, n, is_own))
                     unknown.append(flagged.alias(str(len(unknown))))
         return unknown
+
+    def flags(self, frame: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+        """The distinct cells of each column of `null_if`, as `written`, and as `read`.
+
+        They are read as "true" if they make the row's earnings unknown, else as "false".
+        """
+        for name, values in self.null_if.items():
+            lower = [value.lower() for value in values]
+            for column in find_columns((name,), frame.columns):
+                text = cell_text(column)
+                is_match = text.str.to_lowercase().is_in(lower).cast(_TEXT)
+                yield name, frame.select(written=text, read=is_match).drop_nulls().unique()
+
+    def credible(self, column: str, codes: Iterable[str]) -> list[float]:
+        """The numbers but 0 among `codes` that `keep` does not make unknown in a source column."""
+        bounds = [b for name, b in self.keep.items() if find_columns((name,), (column,))]
+        numbers = [float(code) for code in codes if re.fullmatch(_NUMBER, code)]
+        return [
+            number
+            for number in numbers
+            if number != 0
+            and all(
+                (-math.inf if low is None else low)
+                <= number
+                <= (math.inf if high is None else high)
+                for low, high in bounds
+            )
+        ]
 
     def _is_taken_as_is(self, name: str, source: ColumnSource, columns: list[str]) -> bool:
         """Whether a panel column is a source column under its own or another name."""

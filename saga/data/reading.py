@@ -28,7 +28,7 @@ from saga.data.files import (
     scan_files,
 )
 from saga.data.macro_rows import MacroRow, read_macro_file
-from saga.data.mapping import MISFIT, Effect, MacroFile, SourceMapping
+from saga.data.mapping import MISFIT, Effect, MacroFile, SourceMapping, find_columns
 from saga.data.mapping_file import load_mapping
 from saga.data.origins import without_later_exits
 from saga.data.panel import UNNAMED_PANEL, Panel, PanelMeta, sort_rows
@@ -59,11 +59,12 @@ _SPELLINGS = (  # of an id, by other programs: patterns and what they are withou
     (r"\p{Pd}|\u2212", "-"),
     (r"^(\d{6}|\d{8})-(\d{4})$", "${1}${2}"),  # a Swedish personal identity number
     (r"^\{(.*)\}$", "${1}"),
-    (r"^['\u2019]", ""),  # Excel's sign of a text
+    (r"^=?[\"'\u2019](.*?)[\"'\u2019]?$", "${1}"),  # Excel's signs of a text
     (r"^true$", "1"),
     (r"^false$", "0"),
 )
 _THOUSANDS = r"^\d{1,3}([,'\u2019\s]\d{3})+$"
+_ONE_CODE = "Write codes the same way in all files, or name all spellings in the mapping."
 MAX_CODES = 500  # a column with more codes names persons or places, it does not describe them
 
 
@@ -208,21 +209,44 @@ class Source:
         if problems := self._mapped[0].unfit(names):
             raise InputError(MISFIT, problems)
 
+    @cached_property
+    def _labels(self) -> Mapping[str, Mapping[str, str]]:
+        """Columns of files of Stata and SPSS, in lower case -> codes with their value labels."""
+        labels: dict[str, dict[str, str]] = {}
+        for file in self._location.files if self._location else ():
+            if isinstance(file.location, Path) and file.suffix in STATISTICS:
+                for name, of_column in value_labels(file.location).items():
+                    labels.setdefault(name.strip().lower(), {}).update(of_column)
+        return labels
+
     def _with_labels(self, problem: Problem) -> Problem:
         """A problem with a code, with the file's value labels if there are some."""
-        if problem.rule != "unknown-code" or problem.column is None or not self._location:
+        if problem.rule != "unknown-code" or problem.column is None:
             return problem
-        file, mapped = self._location.files[0].location, self._mapped[0]
-        if not isinstance(file, Path) or file.suffix.lower() not in STATISTICS:
+        names = self._mapped[0].columns_of(problem.column, list(self._labels))
+        labels = [label for name in names for label in self._labels[name].items()]
+        if not labels:
             return problem
-        labels = value_labels(file)
-        names = mapped.columns_of(problem.column, list(labels))
-        named = [f"{code} = {label}" for name in names for code, label in labels[name].items()]
-        if not named:
-            return problem
+        named = ", ".join(f"{code} = {label}" for code, label in labels[:20])
         read = "labels are read" if self.mapping is None else "numbers are read, not the labels"
-        hint = f" The file labels the numbers of {names[0]} ({', '.join(named[:20])}); {read}."
+        hint = f" The file labels the numbers of {names[0]} ({named}); {read}."
         return replace(problem, fix=problem.fix + hint)
+
+    def _require_amounts(self, rows: pl.DataFrame) -> None:
+        """Raise InputError for amounts with a value label, which says that they are none."""
+        mapped = self._mapped[0]
+        for column in MONEY if self._labels else ():
+            for name in mapped.columns_of(column, rows.columns):
+                labelled = mapped.credible(name, self._labels.get(name.strip().lower(), ()))
+                if rows.schema[name].is_numeric() and rows[name].is_in(labelled).any():
+                    raise InputError.of(
+                        "amounts have value labels",
+                        "labelled-amount",
+                        f"{name} has an amount that the file labels, as if it were unknown",
+                        "Leave such cells empty, or give the credible amounts in a mapping: "
+                        f"`keep: {{{name}: [0, 9000000]}}`.",
+                        column=column,
+                    )
 
     def rows(self, *, fitting: bool = True) -> tuple[pl.DataFrame, tuple[str, ...]]:
         """All rows in the columns that the mapping reads, and the names of the other columns.
@@ -276,7 +300,8 @@ class Source:
         Raises InputError if a person has more rows than have room in memory.
         """
         mapped = self._mapped[0]
-        if self._coded and len(self._location.files if self._location else ()) > 1:
+        has_codes = bool(self._coded or mapped.null_if)
+        if has_codes and len(self._location.files if self._location else ()) > 1:
             location, scans, _ = self._scans(self._columns_with_codes)
             self._require_one_code(read_blocks(location, scans, mapped.encoding))
         location, scans, _ = self._scans(partial(mapped.columns_of, "person_id"))
@@ -307,12 +332,13 @@ class Source:
     def _columns_with_codes(self, names: Sequence[str]) -> list[str]:
         mapped = self._mapped[0]
         used = {n for column in self._coded for n in mapped.columns_of(column.name, names)}
+        used |= set(find_columns(tuple(mapped.null_if), names))
         return [name for name in names if name in used]
 
     def _require_one_code(self, blocks: Iterable[tuple[File, pl.DataFrame]]) -> None:
-        """Raise InputError if a code of the panel's own columns may have two spellings."""
+        """Raise InputError if a code of own columns or of `null_if` may have two spellings."""
         mapped = self._mapped[0]
-        spellings: dict[str, list[tuple[File, pl.DataFrame]]] = {c.name: [] for c in self._coded}
+        spellings: dict[str, list[tuple[File, pl.DataFrame]]] = {}
         for file, rows in blocks:
             for column in self._coded:
                 only = mapped.only(column.name)
@@ -320,14 +346,13 @@ class Source:
                 if column.name in made[0]:
                     written, read = (read_column(m[column.name], column)[0] for m in made)
                     codes = pl.DataFrame({"written": written, "read": read}).drop_nulls().unique()
-                    spellings[column.name].append((file, codes))
+                    spellings.setdefault(column.name, []).append((file, codes))
+            for name, codes in mapped.flags(rows):
+                spellings.setdefault(name, []).append((file, codes))
         for name, of_column in spellings.items():
-            if of_column:
-                require_one_spelling(
-                    pl.concat(codes for _, codes in of_column).unique(),
-                    lambda found=of_column: ((file, codes["written"]) for file, codes in found),
-                    name,
-                )
+            texts = pl.concat(codes for _, codes in of_column).unique()
+            by_file = [(file, codes["written"]) for file, codes in of_column]
+            require_one_spelling(texts, partial(iter, by_file), name)
 
     def person_of(self, rows: pl.DataFrame) -> pl.Series:
         """The person of each row as in the panel; "" if it is unknown."""
@@ -349,6 +374,7 @@ class Source:
     ) -> Panel:
         """The panel of `rows` in the columns of the source. Raises errors as `read_panel` does."""
         mapped, _ = self._mapped
+        self._require_amounts(rows)
         renamed, effects = mapped.apply(rows)
         columns = (*COLUMNS, *mapped.extra_columns)
         columns = tuple(column for column in columns if column.name in renamed.columns)
@@ -506,20 +532,21 @@ def require_one_spelling(
         (file, spellings) for (file, code), spellings in seen.items() if code == unclear["key"][0]
     )
     other = next(file for file, spellings in others if spellings != first)
-    what, whose, fix = (
-        ("an id", "person", "Write ids the same way in all files, as text.")
-        if column == "person_id"
-        else ("a code", "code", "Write codes the same way in all files, or recode them (`codes`).")
+    is_person = column == "person_id"
+    what, whose, meant, fix = (
+        ("an id", "ids of persons", "person", "Write ids the same way in all files, as text.")
+        if is_person
+        else ("a code", f"codes of {column}", "code", _ONE_CODE)
     )
     raise InputError.of(
-        f"the {what.split()[1]}s of {column} differ between files",
-        "person-id" if whose == "person" else "code-spelling",
+        f"the {whose} differ between files",
+        "person-id" if is_person else "code-spelling",
         f"{what} of {file} is written otherwise in {other} (leading zeros, .0, an exponent, true "
         "for 1, capital letters, other codes of the same letters, signs of numbers), so it may be "
-        f"one {whose}",
+        f"one {meant}",
         fix,
         column=column,
-        person_id=unclear["written"][0] if whose == "person" else None,
+        person_id=unclear["written"][0] if is_person else None,
         count=unclear["key"].n_unique(),
     )
 

@@ -63,6 +63,16 @@ RULES: Mapping[str, Rule] = {
         "Use {allowed}; if the column has another meaning, leave it out.",
         file_fix="A mapping may recode it (`codes`) or leave it out (`columns: {{{column}: []}}`).",
     ),
+    "word-for-unknown": Rule(
+        "{column} has a word by which programs write unknown cells, such as NA, nan or NULL",
+        "Leave unknown cells empty; write an id or a code that is such a word otherwise.",
+        file_fix="A mapping may recode it: `codes: {{ITS_NAME: {{NA: null}}}}`.",
+    ),
+    "lost-digits": Rule(
+        "{column} has a long number with an exponent, as spreadsheets write it, without its last "
+        "digits",
+        "Export the column as text.",
+    ),
     "duplicate": Rule("a person has two rows for one year", "Keep one row per person and year."),
     "born-after-record": Rule(
         "the birth year is after the person's first record",
@@ -87,6 +97,8 @@ RULES: Mapping[str, Rule] = {
     ),
 }
 
+_WORDS = ("NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "NaT", "NULL", "null", ".")
+_SHORTENED = r"^\d(\.\d+)?[eE]\+(1[1-9]|[2-9]\d)$"  # Excel, of numbers with more than 11 digits
 _NEVER_EMPTY = ("person_id", "year", "birth_year")
 _VIOLATION = {"row": pl.UInt32, "rule": pl.String, "column": pl.String}
 Key = tuple[str, str | None]
@@ -114,6 +126,10 @@ def _cell_rules(column: Column) -> Mapping[Key, pl.Expr]:
         rules["unknown-code", name] = cell.is_in(column.codes)
     elif column.pattern:
         rules["unknown-code", name] = cell.str.contains(column.pattern)
+    elif column.dtype == pl.String():  # ids and codes that may be any texts
+        is_code = column.kind == "category"  # which may be None
+        rules["word-for-unknown", name] = ~cell.is_in(_WORDS if is_code else (*_WORDS, "None"))
+        rules["lost-digits", name] = ~cell.str.contains(_SHORTENED)
     return rules
 
 

@@ -127,6 +127,22 @@ def test_a_code_that_two_files_may_write_otherwise_is_refused_unless_a_mapping_m
         assert f"b.{suffix}" in problem.message
 
 
+@pytest.mark.parametrize("column", ["union", "fam"])
+def test_a_word_for_unknown_cells_is_no_code_unless_a_mapping_says_what_it_is(
+    column: str, tmp_path: Path
+) -> None:
+    """Persons without a family would be one family, and unknown a code beside the others."""
+    text = "extra: {union: {kind: category}}\nfamily: fam\n"
+    frame = source(**{column: ["NA"] * 3})
+    name = {"union": "extra_union", "fam": "family_id"}[column]
+    with pytest.raises(InputError, match=f"{name} has a word by which programs write unknown"):
+        read(tmp_path, text, frame)
+    if column == "union":
+        panel = read(tmp_path, f"{text}codes: {{union: {{NA: null}}}}\n", frame)
+        assert panel.frame[name].null_count() == 3
+    assert read(tmp_path, text, source(**{column: ["NAM"] * 3})).frame[name].null_count() == 0
+
+
 def test_a_family_that_two_files_may_write_otherwise_is_refused(tmp_path: Path) -> None:
     for person, family in (("p", "007"), ("q", "7")):
         frame = source(person_id=[person] * 3, year=[2000, 2001, 2002], fam=[family] * 3)

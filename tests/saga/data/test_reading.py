@@ -171,6 +171,16 @@ BROKEN: list[tuple[str, pl.DataFrame, str | None, str | None, int | None, int]] 
         2000,
         1,
     ),
+    ("word-for-unknown", _rows(person_id=["007"] * 3 + ["nan"] * 3), "person_id", "nan", 2000, 3),
+    ("word-for-unknown", _rows(person_id=["007"] * 3 + ["None"] * 3), "person_id", "None", 2000, 3),
+    (
+        "lost-digits",
+        _rows(person_id=["007"] * 3 + ["1.98005E+11"] * 3),
+        "person_id",
+        "1.98005E+11",
+        2000,
+        3,
+    ),
     ("unknown-code", _rows(sex=["f"] * 3 + ["male"] * 3), "sex", "007", 2000, 3),
     ("unknown-code", _rows(children=[0, 1, 2, 3, 4, 5]), "children", "12", 2001, 2),
     (
@@ -270,6 +280,11 @@ def test_dropped_rows_are_counted_and_the_rest_is_a_valid_panel(
         == 0
     )
     assert read_panel(panel.frame, prices=2022).frame.equals(panel.frame)
+
+
+def test_true_is_no_amount() -> None:
+    (problem,) = _problems(_rows(earnings=[True, False] * 3))
+    assert (problem.rule, problem.column, problem.count) == ("not-a-number", "earnings", 6)
 
 
 def test_rules_about_persons_drop_the_person_and_others_the_row() -> None:
@@ -523,6 +538,8 @@ def test_a_person_is_one_whether_a_file_has_text_or_numbers(
         (["\u00c5sa", "12"], ["A\u030asa", "12"], None),
         (["a7", "12"], ["A7", "12"], None),
         (["+7", "12"], ["7", "12"], None),
+        (['="7"', "12"], ["7", "12"], None),
+        (["'7'", "12"], ["7", "12"], None),
         (["7,0", "12"], ["7", "12"], None),
         (["7\u200b", "12"], ["7", "12"], None),
         (["\uff17", "12"], ["7", "12"], None),
@@ -608,6 +625,34 @@ def test_ids_that_are_not_exact_are_refused_beside_any_other_type(
         pl.DataFrame(rows).write_parquet(tmp_path / f"{name}.parquet")
     (problem,) = _problems_of(tmp_path)
     assert (problem.rule, problem.column, problem.count) == ("not-text", "person_id", 1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "value", "unknown"),
+    [
+        ([True, False], [1, 0], True, None),  # as texts only one of them would be `true`
+        ([True, False], [1, 0], [True, 1], 2),
+        (["01", "x"], ["1", "x"], 1, None),
+        (["01", "x"], ["1", "x"], ["01", 1], 2),
+        ([1.0, 0.0], ["1", "0"], 1, 2),
+        (["07", "1"], ["7", "1"], 1, 2),  # neither is named
+    ],
+)
+def test_flags_that_files_write_otherwise_are_refused_if_a_mapping_names_only_one(
+    first: list[object], second: list[object], value: object, unknown: int | None, tmp_path: Path
+) -> None:
+    for name, cells, years in (("a", first, [2000, 2001]), ("b", second, [2002, 2003])):
+        rows = {"person_id": "p", "year": years, "birth_year": 1970, "earnings": 1.0}
+        pl.DataFrame({**rows, "imputed": cells}).write_parquet(tmp_path / f"{name}.parquet")
+    mapping = {"null_if": {"imputed": value}}
+    if unknown is not None:
+        panel = read_panel(tmp_path, mapping=mapping, prices=2022)
+        assert panel.frame["earnings"].null_count() == unknown
+        assert Source(tmp_path, mapping).persons().to_list() == ["p"]
+        return
+    for read in (lambda: read_panel(tmp_path, mapping=mapping), Source(tmp_path, mapping).persons):
+        with pytest.raises(InputError, match=r"may be one code.*at column imputed"):
+            read()
 
 
 def test_what_only_some_files_have_is_told(tmp_path: Path) -> None:

@@ -135,3 +135,31 @@ def test_numpy_years_are_years_and_true_is_none() -> None:
     assert type(panel.meta.last_year_read) is int
     with pytest.raises(UsageError, match="prices is a year"):
         read_panel(people, prices=True)
+
+
+@pytest.mark.parametrize(("suffix", "write"), [(".dta", "write_dta"), (".sav", "write_sav")])
+def test_an_amount_with_a_value_label_is_refused_unless_a_mapping_makes_it_unknown(
+    suffix: str, write: str, tmp_path: Path
+) -> None:
+    """Surveys store "do not know" as a large or negative amount; a label of 0 is no such word."""
+    import pyreadstat
+
+    file = tmp_path / f"p{suffix}"
+    rows = {"person_id": ["a", "a"], "year": [2000, 2001], "birth_year": 1970}
+    frame = pl.DataFrame({**rows, "earnings": [9_999_998.0, 0.0], "capital_income": [-2.0, 5.0]})
+    labels = {
+        "earnings": {9_999_998: "do not know", 0: "none"},
+        "capital_income": {-2: "does not apply", -1: "no answer"},
+    }
+    getattr(pyreadstat, write)(frame.to_pandas(), str(file), variable_value_labels=labels)
+    for keep, column in (
+        ({}, "earnings"),
+        ({"earnings": [0, 9_000_000]}, "capital_income"),
+        ({"capital_income": [0, None]}, "earnings"),
+    ):
+        with pytest.raises(InputError, match=f"{column} has an amount that the file labels"):
+            read_panel(file, prices=2022, mapping={"keep": keep})
+    keep = {"earnings": [0, 9_000_000], "capital_income": [0, None]}
+    panel = read_panel(file, prices=2022, mapping={"keep": keep}).frame
+    assert panel["earnings"].to_list() == [None, 0.0]
+    assert panel["capital_income"].to_list() == [None, 5.0]
