@@ -152,14 +152,15 @@ def test_an_amount_with_a_value_label_is_refused_unless_a_mapping_makes_it_unkno
         "capital_income": {-2: "does not apply", -1: "no answer"},
     }
     getattr(pyreadstat, write)(frame.to_pandas(), str(file), variable_value_labels=labels)
-    for keep, column in (
+    refused: list[tuple[dict[str, list[int | None]], str]] = [
         ({}, "earnings"),
         ({"earnings": [0, 9_000_000]}, "capital_income"),
         ({"capital_income": [0, None]}, "earnings"),
-    ):
+    ]
+    for keep, column in refused:
         with pytest.raises(InputError, match=f"{column} has an amount that the file labels"):
             read_panel(file, prices=2022, mapping={"keep": keep})
-    keep = {"earnings": [0, 9_000_000], "capital_income": [0, None]}
-    panel = read_panel(file, prices=2022, mapping={"keep": keep}).frame
+    both = {"keep": {"earnings": [0, 9_000_000], "capital_income": [0, None]}}
+    panel = read_panel(file, prices=2022, mapping=both).frame
     assert panel["earnings"].to_list() == [None, 0.0]
     assert panel["capital_income"].to_list() == [None, 5.0]
