@@ -29,7 +29,7 @@ def read_rows(path: Path, subject: str) -> list[dict[str, Any]]:
     """The rows of a CSV file. Raises InputError if it is not CSV text; `subject` names it."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as handle:
-            return list(csv.DictReader(handle))
+            rows = list(csv.DictReader(handle))
     except (UnicodeDecodeError, csv.Error):
         raise InputError.of(
             f"The {subject.lower()} cannot be used.",
@@ -37,6 +37,15 @@ def read_rows(path: Path, subject: str) -> list[dict[str, Any]]:
             f"{path} is not CSV text",
             f"Give a CSV file in UTF-8 with the columns {', '.join(('year', *SERIES))}.",
         ) from None
+    for number, row in enumerate(rows, start=1):
+        if None in row:
+            raise InputError.of(
+                f"The {subject.lower()} cannot be used.",
+                _rule(subject),
+                f"{subject} row {number} has more cells than the header",
+                "Write numbers with a decimal point.",
+            )
+    return rows
 
 
 def parse_rows(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, MacroRow]:

@@ -25,10 +25,10 @@ from scipy.sparse import csr_matrix
 from saga.batch.run_folder import MANIFEST, put_part
 from saga.data.groups import UNKNOWN
 from saga.errors import InputError, Problem
-from saga.files.folders import Folder, open_file, put_json
+from saga.files.folders import Folder, put_json
 from saga.files.tables import read_provenance
 from saga.population.group_bands import central_range
-from saga.population.scored_paths import ScoredPaths, person_levels
+from saga.population.scored_paths import ScoredPaths, person_levels, read_small
 
 Floats = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ def read_targets(path: str | Path) -> Targets:
 
     Raises InputError for missing, repeated or impossible values.
     """
-    frame = pl.read_csv(open_file(path).read(), infer_schema=False)
+    frame = read_small(path)
     statistics = [name for name in _STATISTICS if name in frame.columns]
     if "year" not in frame.columns or len(statistics) != 1:
         raise InputError(

@@ -240,10 +240,23 @@ def last_known(panel: Panel | None, by: Sequence[str]) -> pl.DataFrame:
 
 
 def read_small(path: str | Path) -> pl.DataFrame:
-    """The table of a CSV or Parquet file, whose path or URL is given; cells of CSV are texts."""
+    """The table of a CSV or Parquet file, whose path or URL is given; cells of CSV are texts.
+
+    Raises InputError for a damaged file.
+    """
     file = open_file(path)
     is_parquet, content = file.suffix == ".parquet", file.read()
-    return pl.read_parquet(content) if is_parquet else pl.read_csv(content, infer_schema=False)
+    try:
+        return pl.read_parquet(content) if is_parquet else pl.read_csv(content, infer_schema=False)
+    except pl.exceptions.PolarsError:  # its message may quote cells
+        raise InputError.of(
+            f"{path} cannot be read",
+            "unreadable-file",
+            "it is no Parquet file"
+            if is_parquet
+            else "it is no CSV text with a header, or a row has more cells than the header",
+            "Export it again, CSV as UTF-8 with commas.",
+        ) from None
 
 
 def _check_weights(frame: pl.DataFrame, path: str) -> pl.DataFrame:
