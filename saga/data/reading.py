@@ -342,9 +342,9 @@ class Source:
         for file, rows in blocks:
             for column in self._coded:
                 only = mapped.only(column.name)
-                made = [part.apply(rows)[0] for part in (only.without_codes(), only)]
-                if column.name in made[0]:
-                    written, read = (read_column(m[column.name], column)[0] for m in made)
+                frames = [part.apply(rows)[0] for part in (only.without_codes(), only)]
+                if column.name in frames[0]:
+                    written, read = (read_column(f[column.name], column)[0] for f in frames)
                     codes = pl.DataFrame({"written": written, "read": read}).drop_nulls().unique()
                     spellings.setdefault(column.name, []).append((file, codes))
             for name, codes in mapped.flags(rows):
