@@ -64,6 +64,7 @@ _SPELLINGS = (  # of an id, by other programs: patterns and what they are withou
     (r"^false$", "0"),
 )
 _THOUSANDS = r"^\d{1,3}([,'\u2019\s]\d{3})+$"
+_DOTTED = r"^\s*-?[1-9]\d{0,2}\.\d{3}\s*$"  # a number whose dot may separate thousands
 _ONE_CODE = "Write codes the same way in all files, or name all spellings in the mapping."
 MAX_CODES = 500  # a column with more codes names persons or places, it does not describe them
 
@@ -248,6 +249,33 @@ class Source:
                         column=column,
                     )
 
+    def _in_groups(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Whether all dots of a file's amounts may separate thousands: a row, a column each.
+
+        Each file has an answer of its own, because another one may be written otherwise.
+        """
+        mapped, schema = self._mapped[0], rows.collect_schema()
+        names = [name for column in MONEY for name in mapped.columns_of(column, schema.names())]
+        cells = [pl.col(name) for name in names if schema[name] == pl.String]
+        dotted = [cell.filter(cell.str.contains(".", literal=True)) for cell in cells]
+        is_stated = "decimal" in mapped.model_fields_set
+        return rows.select(
+            cell.str.contains(_DOTTED).all() & (cell.len() > 0)
+            for cell in (() if is_stated else dotted)
+        )
+
+    def _require_clear_amounts(self, in_groups: pl.DataFrame, place: str) -> None:
+        for name in in_groups.columns:
+            if in_groups[name].any():
+                raise InputError.of(
+                    f"{place} has amounts that can be read in two ways",
+                    "doubtful-amount",
+                    f"Every dot in {name} has three digits behind it: 285.000 may be 285 or 285000",
+                    "Write amounts without thousands separators; or say in a mapping what the dots "
+                    "are: `decimal: '.'` or, if they separate thousands, `decimal: ','`.",
+                    column=name,
+                )
+
     def rows(self, *, fitting: bool = True) -> tuple[pl.DataFrame, tuple[str, ...]]:
         """All rows in the columns that the mapping reads, and the names of the other columns.
 
@@ -261,9 +289,12 @@ class Source:
             used = mapped.used_columns(table.columns)
             if self.mapping is not None:
                 _require_cells(table[used].schema, "the data frame")
+            self._require_clear_amounts(self._in_groups(table[used].lazy()).collect(), "The table")
             return table[used], tuple(name for name in table.columns if name not in used)
         location, scans, unread = self._scans(mapped.used_columns, fitting=fitting)
         parts = read_scans(location, scans, mapped.encoding)
+        for file, part in zip(location.files, parts, strict=True):
+            self._require_clear_amounts(self._in_groups(part.lazy()).collect(), str(file))
         rows = pl.concat(parts)
         if len(parts) > 1:
             in_files = list(zip(location.files, parts, strict=True))
@@ -291,6 +322,10 @@ class Source:
     def blocks(self) -> Iterator[pl.DataFrame]:
         """The rows in blocks of bounded size, file by file, all in the same columns."""
         location, scans, _ = self._scans(self._mapped[0].used_columns)
+        checks = [self._in_groups(scan) for scan in scans]
+        answers = read_scans(location, checks, self._mapped[0].encoding)
+        for file, answer in zip(location.files, answers, strict=True):
+            self._require_clear_amounts(answer, str(file))
         for _, block in read_blocks(location, scans, self._mapped[0].encoding):
             yield block
 

@@ -82,6 +82,25 @@ def test_a_decimal_comma_without_the_key_is_refused(tmp_path: Path) -> None:
         _read(tmp_path, ROWS.format("300000,5", 0), "name: x")
 
 
+def test_dots_that_may_separate_thousands_are_refused_file_by_file(tmp_path: Path) -> None:
+    head, folder = "person_id,year,birth_year,earnings\n", tmp_path / "panel"
+    folder.mkdir()
+    (folder / "a.csv").write_text(f"{head}P,2020,1980,275000\n")
+    for last in ("2022,1980,286000", "2022,1980,"):  # a whole amount and a blank do not tell either
+        (folder / "b.csv").write_text(f"{head}P,2021,1980,285.000\nP,{last}\n")
+        with pytest.raises(InputError, match=r"b\.csv has amounts that can be read in two ways"):
+            read_panel(folder, prices=2022)
+        with pytest.raises(InputError, match="in two ways"):
+            list(Source(folder, prices=2022).blocks())
+    (folder / "b.csv").write_text(f"{head}P,2021,1980,285.000\nP,2022,1980,290.5\n")
+    assert read_panel(folder, prices=2022).frame["earnings"][1] == 285.0
+    (folder / "b.csv").write_text(f"{head}P,2021,1980,285.000\n")
+    for sign, amount in ((".", 285.0), (",", 285_000.0)):
+        mapping = tmp_path / "m.yaml"
+        mapping.write_text(f"decimal: '{sign}'\n")
+        assert read_panel(folder, mapping=mapping, prices=2022).frame["earnings"][1] == amount
+
+
 def test_ids_of_lisa_with_the_number_of_a_project_are_found_if_there_is_one() -> None:
     names = ["P1105_LopNr_PersonNr", "Ar", "FodelseAr", "LoneInk", "FInk"]
     frame = pl.DataFrame([[7, 2015, 1980, 3000, 0]], names, orient="row")
