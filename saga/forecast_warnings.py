@@ -55,6 +55,7 @@ _UNITS_BELOW = (
 _CHANCE = 0.003  # of fewer persons, all of whom have amounts as small or large as in the panel
 _STEADY = 0.05  # share of training persons whose earnings vary less between years
 _MAX_YEAR_RATIO = 1_000  # about 300 million SEK a year
+_MAX_LEAP, _HIGH = 100, 30  # times the person's own median, and what is typical at that age
 _MIN_COLUMN_RATIO = 30.0  # other columns than earnings differ more between panels
 
 
@@ -408,12 +409,16 @@ def _about_amounts(
 
 
 def _wrong_years(panel: Panel, relative_logs: NDArray[np.float64]) -> list[ForecastWarning]:
-    """Persons with an amount in a single year that is hardly one of a year."""
-    wrong = relative_logs > math.log(_MAX_YEAR_RATIO)  # False for NaN
+    """Persons with an amount in a single year that is hardly one of a year, or hardly theirs."""
+    logs = pl.DataFrame({"person": panel.person_numbers, "log": relative_logs}, nan_to_null=True)
+    of_person = logs.select(pl.col("log").median().over("person")).to_series().to_numpy()
+    leap = (relative_logs - of_person > math.log(_MAX_LEAP)) & (relative_logs > math.log(_HIGH))
+    wrong = leap | (relative_logs > math.log(_MAX_YEAR_RATIO))  # False for NaN
     concerned = np.bincount(panel.person_numbers[wrong], minlength=len(panel.last_rows)) > 0
     message = (
-        f"Earnings of a year are more than {_MAX_YEAR_RATIO:,} times what is typical at that age. "
-        "Check whether the amount is right."
+        f"Earnings of a year are more than {_MAX_YEAR_RATIO:,} times what is typical at that age, "
+        f"or {_MAX_LEAP} times what is typical of the person. Check whether the amount is right "
+        "or a code for what is unknown."
     )
     return _about(panel, concerned, "unit", message, column="earnings")
 
