@@ -318,15 +318,15 @@ OTHER_FILES: dict[str, tuple[str, bytes, str]] = {
     "a scenario with text": (
         "--scenario",
         f"{SCENARIO}2024,{WORD},0,0\n".encode(),
-        "row 1 has a value that is not a number",
+        "line 2 has something that is not a number",
     ),
     "a scenario in per cent": ("--scenario", f"{SCENARIO}2024,7,2,2\n".encode(), "0.07 for 7 %"),
-    "a scenario with semicolons": (
+    "a scenario with two decimal signs": (
         "--scenario",
-        SCENARIO.replace(",", ";").encode() + b"2024;0;0;0\n",
-        "separated by commas",
+        SCENARIO.replace(",", ";").encode() + b"2024;0,07;0.01;0\n",
+        "all with a decimal comma",
     ),
-    "an empty scenario": ("--scenario", b"", "no rows"),
+    "an empty scenario": ("--scenario", b"", "is empty"),
     "a scenario in Latin-1": ("--scenario", SCENARIO.encode() + b"2024,\xe5,0,0\n", "UTF-8"),
     "a bundle that is a file": ("--bundle", b"", "no bundle at"),
 }
@@ -337,7 +337,7 @@ def test_the_error_of_a_broken_mapping_scenario_or_bundle_names_the_fault(
     tiny_bundle: Path, tmp_path: Path, case: str
 ) -> None:
     option, content, part = OTHER_FILES[case]
-    source, file = write_csv(people(), tmp_path / "people.csv"), tmp_path / "other"
+    source, file = write_csv(people(), tmp_path / "people.csv"), tmp_path / "other.csv"
     file.write_bytes(content)
     refusal = command(
         f"forecast {source} --bundle {tiny_bundle} --paths 20 --out {tmp_path / 'out.csv'}",

@@ -127,9 +127,10 @@ def _read_pension_rule(text: str) -> PensionSource:
 
 
 def _read_inflow(text: str) -> tuple[Entrants, ...]:
-    from saga.population.scored_paths import read_small
+    from saga.data.small_tables import read_small
 
-    return entrants_from(read_small(text).to_dicts()) if text else ()
+    numbers = ("year", "age", "persons")
+    return entrants_from(read_small(text, numbers).to_dicts()) if text else ()
 
 
 _HEADING = "Forecast"  # of the options of requests

@@ -15,6 +15,8 @@ import polars as pl
 from saga.schema import Column
 
 _CONTROL = r"\p{Cc}"
+# A number with a decimal comma; dots or blanks between thousands, or none.
+_COMMA_NUMBER = r"^[-+]?(\d+|\d{1,3}([.\s]\d{3})+)(,\d+)?$"
 _NO_ID = "\x1a"  # a control character, which no id may have
 FEW_ROWS = 4_000  # up to here plain Python takes less time than to start operations of polars
 _ALL_READABLE = pl.Series([False])
@@ -77,6 +79,23 @@ def _cleaned(cells: pl.Series, column: Column) -> pl.Series:
     if codes == distinct:
         return cells
     return cells.replace_strict(distinct, codes, return_dtype=pl.String)
+
+
+def with_decimal_point(column: str) -> pl.Expr:
+    """Numbers with a decimal comma as numbers with a point; other texts cannot be read as numbers.
+
+    A cell such as 12.5 may be 12,5 or a part of 12.500, so it must not pass for a number.
+    """
+    text = pl.col(column).str.strip_chars()
+    number = text.str.replace_all(r"[.\s]", "").str.replace(",", ".", literal=True)
+    return (
+        pl.when(text.str.contains(_COMMA_NUMBER))
+        .then(number)
+        .when(~text.str.contains(r"\d"))  # a code for what is unknown
+        .then(text)
+        .otherwise(text.str.replace_all(".", ":", literal=True))
+        .alias(column)
+    )
 
 
 def _are_plain(cells: pl.Series) -> bool:

@@ -25,6 +25,7 @@ from typing import Any
 
 import polars as pl
 
+from saga.data.small_tables import read_small
 from saga.errors import FileProblem, InputError, Problem
 
 PRICE_BASE = "price base amounts"
@@ -379,7 +380,7 @@ def _faults(value: DatedValue) -> Iterator[Problem]:
 
 
 def read_index(path: Path) -> dict[int, float]:
-    """The price index of a CSV file: a column `year` and one column of positive values.
+    """The price index of a file: a column `year` and one column of positive values.
 
     Raises `InputError` if the file has another form.
     """
@@ -394,20 +395,19 @@ def read_index(path: Path) -> dict[int, float]:
         )
 
     try:
-        table = pl.read_csv(path.read_bytes(), infer_schema_length=None)
-    except (OSError, pl.exceptions.PolarsError):
-        raise refuse("the file cannot be read as CSV") from None
+        table = read_small(path)
+    except InputError as error:
+        raise InputError(f"the price index {path} cannot be used", error.problems) from None
     columns = [name for name in table.columns if name != "year"]
     if len(columns) != 1 or table.width != 2:
         raise refuse("the columns are not `year` and one index")
     if table.is_empty():
         raise refuse("there is no row")
+    table = table.select(
+        pl.col("year").cast(pl.Int64, strict=False), pl.col(columns[0]).cast(pl.Float64)
+    )
     index = table[columns[0]]
-    if (
-        not table["year"].dtype.is_integer()
-        or not index.dtype.is_numeric()
-        or table.null_count().sum_horizontal().item()
-    ):
+    if table.null_count().sum_horizontal().item():
         raise refuse("a year is not a whole number, or an index value is not a number")
     if table["year"].is_duplicated().any() or not (index.is_finite() & (index > 0)).all():
         raise refuse("a year occurs twice, or an index value is not positive")
@@ -415,7 +415,7 @@ def read_index(path: Path) -> dict[int, float]:
     ratio = by_year[columns[0]] / by_year[columns[0]].shift(1)
     if ((by_year["year"].diff() == 1) & (ratio < _LEAST_RATIO)).any():
         raise refuse("it falls by more than a fifth within a year, as rates of inflation do")
-    return dict(zip(table["year"].to_list(), index.cast(pl.Float64).to_list(), strict=True))
+    return dict(zip(table["year"].to_list(), index.to_list(), strict=True))
 
 
 def real_factors(

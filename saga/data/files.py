@@ -28,8 +28,8 @@ from saga.files.object_store import ObjectFolder
 
 SUFFIXES = (".parquet", ".csv", ".arrow", ".feather", ".dta", ".sas7bdat", ".sav")
 _ENCODING_FIX = (
-    "Export the data again, CSV files as UTF-8; or name their encoding in a mapping: "
-    "`encoding: latin-1`, below `extends: lisa` if you use a shipped mapping."
+    "Export the data again, CSV files as UTF-8; or, for persons' records, name their encoding in a "
+    "mapping: `encoding: latin-1`, below `extends: lisa` if you use a shipped mapping."
 )
 _LINE_FIX = (
     "A line may be cut off, or be no row of the table, such as a total or a source: write all "
@@ -98,6 +98,11 @@ def _refuse(path: File | Path | str, why: str, fix: str) -> InputError:
     return InputError.of(f"{path} cannot be read", "unreadable-file", why, fix)
 
 
+def _unknown_type(file: File) -> InputError:
+    why = f"files of type {file.suffix or 'without suffix'} are not known"
+    return _refuse(file, why, f"Use one of {' '.join(SUFFIXES)}.")
+
+
 def locate_files(source: Path | str, *, beside: Sequence[str] = ()) -> Location:
     """The files of a path or URL: one file, a folder, or `panel/` of a generated register.
 
@@ -111,11 +116,7 @@ def locate_files(source: Path | str, *, beside: Sequence[str] = ()) -> Location:
         folder = open_folder(folder.location("panel"))
     elif (file := find_file(source)) is not None:
         if file.suffix not in SUFFIXES:
-            raise _refuse(
-                file,
-                f"files of type {file.suffix or 'without suffix'} are not known",
-                f"Use one of {' '.join(SUFFIXES)}.",
-            )
+            raise _unknown_type(file)
         return Location(file.folder, (file,), register)
     names = folder.files()
     if not names and not (isinstance(source, Path) and source.is_dir()):
@@ -257,19 +258,25 @@ def scan_files(
                 column=lacks[0],
             )
         read = [name for name in in_file if renamed.get(name, name) in chosen]
-        if file.suffix == ".csv" and read:  # a blank line is not a row
-            lazy = lazy.filter(~pl.all_horizontal(pl.col(name).is_null() for name in read))
-            lazy = _with_widths_checked(lazy, read)
+        if file.suffix == ".csv" and read:
+            lazy = _rows_of_csv(lazy, read)
         constants = (pl.lit(value, dtype=pl.String).alias(key) for key, value in extra.items())
         scans.append(lazy.with_columns(constants).rename(renamed, strict=False).select(chosen))
         unread |= dict.fromkeys(
-            name
-            for name in names[: len(in_file)]
-            if name not in chosen and not re.fullmatch(_NO_NAME, name)
+            name for name in names[: len(in_file)] if name not in chosen and not _is_unnamed(name)
         )
     _require_one_spelling([name for scan in scans for name in scan.collect_schema().names()])
     exact = {name for names in by_file for name in ids(names)}
     return _in_common_types(scans, exact), tuple(unread), by_file
+
+
+def scan_file(file: File) -> pl.LazyFrame:
+    """The named columns of one file, not yet read; else as `scan_files`."""
+    if file.suffix not in SUFFIXES:
+        raise _unknown_type(file)
+    lazy, names = _open(file, (), UTF_8)
+    named = [name for name in names if not _is_unnamed(name)]
+    return _rows_of_csv(lazy, named) if file.suffix == ".csv" else lazy.select(named)
 
 
 def _open(file: File, labelled: Collection[str], encoding: str) -> tuple[pl.LazyFrame, list[str]]:
@@ -300,13 +307,18 @@ def _open(file: File, labelled: Collection[str], encoding: str) -> tuple[pl.Lazy
     return lazy, schema.names()
 
 
-def _with_widths_checked(lazy: pl.LazyFrame, read: list[str]) -> pl.LazyFrame:
-    """The columns to read of a CSV file, all of whose columns are parsed.
+def _is_unnamed(name: str) -> bool:
+    """Whether a column has no name, as after a comma that ends the header."""
+    return re.fullmatch(_NO_NAME, name) is not None
+
+
+def _rows_of_csv(lazy: pl.LazyFrame, read: list[str]) -> pl.LazyFrame:
+    """The columns to read of a CSV file, all of whose columns are parsed; blank lines are no rows.
 
     Polars only notices a row with too many cells, whose amounts would be those of other columns,
     or a quotation mark within a cell, which would join rows, if it parses all columns.
     """
-    return lazy.map_batches(
+    return lazy.filter(~pl.all_horizontal(pl.col(name).is_null() for name in read)).map_batches(
         lambda block: block.select(read),
         predicate_pushdown=False,
         projection_pushdown=False,
@@ -441,7 +453,7 @@ def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
                 place, glob=False, hive_partitioning=False, storage_options=options
             )
         case ".csv":
-            separator, skipped = find_separator(_head(file, encoding))
+            separator, skipped = csv_dialect(file, encoding)
             return pl.scan_csv(
                 _content(file, encoding),
                 glob=False,
@@ -545,14 +557,8 @@ def _fault_of_line(file: File, encoding: str) -> str | None:
     except UnicodeDecodeError as error:
         number = error.object.count(b"\n", 0, error.start) + 1
         return f"line {number} is not {encoding.upper()} text"
-    lines: Iterable[bytes]
-    if isinstance(content, bytes):
-        lines = io.BytesIO(content)
-    elif file.start(len(_GZIP)) == _GZIP:
-        lines = gzip.GzipFile(fileobj=io.BytesIO(file.read()))
-    else:
-        lines = file.lines()
-    separator, skipped = find_separator(_head(file, encoding))
+    lines = io.BytesIO(content) if isinstance(content, bytes) else _lines(file)
+    separator, skipped = csv_dialect(file, encoding)
     record: list[str] = []
 
     def texts() -> Iterator[str]:
@@ -585,12 +591,27 @@ def _fault_of_line(file: File, encoding: str) -> str | None:
     return None
 
 
+def text_lines(file: File) -> Iterator[str]:
+    """The lines of a CSV file in UTF-8."""
+    return (line.decode(UTF_8, errors="replace") for line in _lines(file))
+
+
+def _lines(file: File) -> Iterator[bytes]:
+    is_packed = file.start(len(_GZIP)) == _GZIP
+    return iter(gzip.GzipFile(fileobj=io.BytesIO(file.read()))) if is_packed else file.lines()
+
+
 def _head(file: File, encoding: str) -> str:
     """The first part of a CSV file."""
     content = file.start(_SAMPLE)
     if content.startswith(_GZIP):
         content = zlib.decompressobj(wbits=31).decompress(content, _SAMPLE)
     return content.decode(encoding, errors="replace").removeprefix("\ufeff")
+
+
+def csv_dialect(file: File, encoding: str = UTF_8) -> tuple[str, int]:
+    """The separator of a CSV file, and the number of lines before its header."""
+    return find_separator(_head(file, encoding))
 
 
 def find_separator(head: str) -> tuple[str, int]:

@@ -6,13 +6,13 @@ ratios of groups, beside the series or instead of them: in a column such as fema
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from saga.data.small_tables import read_small
 from saga.errors import InputError, Problem
 
 SERIES = ("unemployment", "real_wage_growth", "inflation")
@@ -23,29 +23,6 @@ _RATIO_RANGE, FORECAST_YEARS = (0.05, 20.0), range(1900, 2201)
 ODDS_PREFIX = "odds:"  # of columns with ratios of the odds of having earnings
 MacroRow = tuple[float, float, float]
 """Values of a year in the order of SERIES, fractions."""
-
-
-def read_rows(path: Path, subject: str) -> list[dict[str, Any]]:
-    """The rows of a CSV file. Raises InputError if it is not CSV text; `subject` names it."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as handle:
-            rows = list(csv.DictReader(handle))
-    except (UnicodeDecodeError, csv.Error):
-        raise InputError.of(
-            f"The {subject.lower()} cannot be used.",
-            _rule(subject),
-            f"{path} is not CSV text",
-            f"Give a CSV file in UTF-8 with the columns {', '.join(('year', *SERIES))}.",
-        ) from None
-    for number, row in enumerate(rows, start=1):
-        if None in row:
-            raise InputError.of(
-                f"The {subject.lower()} cannot be used.",
-                _rule(subject),
-                f"{subject} row {number} has more cells than the header",
-                "Write numbers with a decimal point.",
-            )
-    return rows
 
 
 def parse_rows(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, MacroRow]:
@@ -68,7 +45,7 @@ def parse_rows(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, Mac
             continue
         if missing:
             lacks = f"{subject} row {number} lacks {', '.join(missing)}"
-            report(lacks, f"{give_columns}, separated by commas.")
+            report(lacks, f"{give_columns}.")
             continue
         try:
             calendar_year, *values = (float(row[column]) for column in ("year", *SERIES))
@@ -136,7 +113,7 @@ def read_macro_file(path: Path) -> dict[int, MacroRow]:
     Raises InputError if the file is not valid, or a series has one value throughout.
     """
     subject = "Macro file"
-    by_year = dict(sorted(parse_rows(read_rows(path, subject), subject).items()))
+    by_year = dict(sorted(parse_rows(read_small(path).to_dicts(), subject).items()))
     for before, year in pairwise(by_year):
         if year != before + 1:
             raise InputError.of(

@@ -28,15 +28,13 @@ from pydantic import (
     model_validator,
 )
 
-from saga.data.casting import in_type, is_end_of_year
+from saga.data.casting import in_type, is_end_of_year, with_decimal_point
 from saga.data.panel import FLOOR
 from saga.data.statistics_files import UTF_8
 from saga.errors import InputError, Problem
 from saga.schema import BY_NAME, EXTRA_PREFIX, FAMILY, PRICE_YEAR, REQUIRED, Column, extra_column
 
 MISFIT = "the mapping does not fit the source"
-# A number with a decimal comma; dots or blanks between thousands, or none.
-_COMMA_NUMBER = r"^[-+]?(\d+|\d{1,3}([.\s]\d{3})+)(,\d+)?$"
 _WHOLE = re.compile(r"^(-?\d+)\.0+$")
 
 
@@ -79,23 +77,6 @@ def cell_text(column: str) -> pl.Expr:
 
 def _without_zeros(text: pl.Expr) -> pl.Expr:
     return text.str.replace(_WHOLE.pattern, "${1}")
-
-
-def with_decimal_point(column: str) -> pl.Expr:
-    """Numbers with a decimal comma as numbers with a point; other texts cannot be read as numbers.
-
-    A cell such as 12.5 may be 12,5 or a part of 12.500, so it must not pass for a number.
-    """
-    text = pl.col(column).str.strip_chars()
-    number = text.str.replace_all(r"[.\s]", "").str.replace(",", ".", literal=True)
-    return (
-        pl.when(text.str.contains(_COMMA_NUMBER))
-        .then(number)
-        .when(~text.str.contains(r"\d"))  # a code for what is unknown
-        .then(text)
-        .otherwise(text.str.replace_all(".", ":", literal=True))
-        .alias(column)
-    )
 
 
 def cell_number(frame: pl.DataFrame, column: str) -> pl.Expr:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.data.macro_rows import MacroRow, parse_ratios, parse_rows, read_rows
+from saga.data.macro_rows import MacroRow, parse_ratios, parse_rows
+from saga.data.small_tables import read_small
 from saga.errors import UsageError
 from saga.macro.history import MacroHistory, sweden
 
@@ -78,7 +79,7 @@ def scenario_from(source: ScenarioSource, history: MacroHistory | None) -> Scena
             raise UsageError(
                 f"Scenario '{source}' is neither a file nor one of {', '.join(SCENARIOS)}."
             )
-        return _given(path.stem, read_rows(path, "Scenario"))
+        return _given(path.stem, read_small(path).to_dicts())
     return _given("given", list(source))
 
 

@@ -24,6 +24,7 @@ from scipy.sparse import csr_matrix
 
 from saga.batch.run_folder import MANIFEST, put_part
 from saga.data.groups import UNKNOWN
+from saga.data.small_tables import place_of_row, read_small
 from saga.errors import InputError, Problem
 from saga.files.folders import Folder, put_json
 from saga.files.tables import read_provenance
@@ -72,11 +73,12 @@ def read_targets(path: str | Path) -> Targets:
 
     Raises InputError for missing, repeated or impossible values.
     """
-    frame = read_small(path)
+    frame = read_small(path, ["year", *_STATISTICS])
     statistics = [name for name in _STATISTICS if name in frame.columns]
     if "year" not in frame.columns or len(statistics) != 1:
         raise InputError(
-            f"{path} must have the column year, columns of groups, and either total or mean."
+            f"{path} must have the column year, columns of groups, and either total or mean. It "
+            f"has {', '.join(frame.columns)}."
         )
     (statistic,) = statistics
     groups = tuple(name for name in frame.columns if name not in ("year", statistic))
@@ -85,14 +87,14 @@ def read_targets(path: str | Path) -> Targets:
         pl.col(statistic).cast(pl.Float64, strict=False),
     )
     broken = ~(pl.col(statistic).is_finite() & (pl.col(statistic) > 0)).fill_null(False)
-    bad = frame.with_row_index("line", offset=2).filter(broken | pl.col("year").is_null())
-    if bad.height:
+    bad = frame.select(broken | pl.col("year").is_null()).to_series().arg_true()
+    if len(bad):
         problem = Problem(
             "target",
             "a year is not a whole number, or an amount is not a positive number",
-            f"Mend line {bad['line'][0]} of the file",
+            f"Mend {place_of_row(path, bad[0])} of the file",
             column=statistic,
-            count=bad.height,
+            count=len(bad),
         )
         raise InputError(f"{path} has targets that cannot be met", [problem])
     if frame.select("year", *groups).is_duplicated().any():

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from saga.batch.run_folder import MANIFEST
 from saga.data.groups import UNKNOWN
 from saga.data.panel import Panel
+from saga.data.small_tables import place_of_row, read_small
 from saga.errors import InputError, Problem, UsageError
-from saga.files.folders import open_file, open_folder, read_json_of
+from saga.files.folders import open_folder, read_json_of
 from saga.files.tables import read_provenance
 from saga.schema import CATEGORICAL
 
@@ -196,9 +197,7 @@ def read_persons(
         _require(frame, BIRTH, "the panel")
     if weights is not None:
         name = "the table of weights" if isinstance(weights, pl.DataFrame) else str(weights)
-        known = _check_weights(
-            weights if isinstance(weights, pl.DataFrame) else read_small(weights), name
-        )
+        known = _read_weights(weights, name)
         frame = frame.join(known, on="person_id", how="left")
         _require(frame, "weight", name)
     else:
@@ -239,36 +238,26 @@ def last_known(panel: Panel | None, by: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def read_small(path: str | Path) -> pl.DataFrame:
-    """The table of a CSV or Parquet file, whose path or URL is given; cells of CSV are texts.
-
-    Raises InputError for a damaged file.
-    """
-    file = open_file(path)
-    is_parquet, content = file.suffix == ".parquet", file.read()
-    try:
-        return pl.read_parquet(content) if is_parquet else pl.read_csv(content, infer_schema=False)
-    except pl.exceptions.PolarsError:  # its message may quote cells
-        raise InputError.of(
-            f"{path} cannot be read",
-            "unreadable-file",
-            "it is no Parquet file"
-            if is_parquet
-            else "it is no CSV text with a header, or a row has more cells than the header",
-            "Export it again, CSV as UTF-8 with commas.",
-        ) from None
-
-
-def _check_weights(frame: pl.DataFrame, path: str) -> pl.DataFrame:
+def _read_weights(source: str | Path | pl.DataFrame, name: str) -> pl.DataFrame:
+    frame = source if isinstance(source, pl.DataFrame) else read_small(source, ["weight"])
     if missing := {"person_id", "weight"} - set(frame.columns):
-        raise InputError(f"{path} lacks the column {min(missing)}.")
+        raise InputError(
+            f"{name} lacks the column {min(missing)}. It has {', '.join(frame.columns)}."
+        )
     frame = frame.select(
         pl.col("person_id").cast(pl.String), pl.col("weight").cast(pl.Float64, strict=False)
     )
     if frame["person_id"].is_duplicated().any():
-        raise InputError(f"{path} has a person twice. Give one weight for each person.")
-    if not (frame["weight"].is_finite() & (frame["weight"] > 0)).fill_null(False).all():
-        raise InputError(f"{path} has weights that are not positive numbers.")
+        raise InputError(f"{name} has a person twice. Give one weight for each person.")
+    bad = (~(frame["weight"].is_finite() & (frame["weight"] > 0)).fill_null(False)).arg_true()
+    if len(bad):
+        where = f"row {bad[0] + 1}"
+        if not isinstance(source, pl.DataFrame):
+            where = place_of_row(source, bad[0])
+        raise InputError(
+            f"{name} has weights that are not positive numbers, first in {where}. Give each person "
+            "a weight above 0, or leave the person out of the paths."
+        )
     return frame
 
 

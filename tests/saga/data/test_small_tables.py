@@ -1,0 +1,103 @@
+"""Small tables are read as panels are: separators, decimal commas, marks; errors name the line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from saga.data.facts import read_index
+from saga.data.small_tables import place_of_row, read_small
+from saga.errors import InputError, UsageError
+from saga.macro.scenarios import scenario_from
+from saga.population.alignment import read_targets
+
+ROWS = "person_id,weight\n01,1.5\n02,1250.25\n"
+COMMAS = ROWS.replace(",", ";").replace(".", ",")
+
+
+def written(folder: Path, content: str | bytes, name: str = "w.csv") -> Path:
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / name
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        ROWS,
+        ROWS.replace(",", ";"),
+        ROWS.replace(",", "\t"),
+        COMMAS,
+        COMMAS.replace("1250,25", "1.250,25"),
+        COMMAS.replace("1250,25", "1 250,25"),
+        COMMAS.replace("\n", ";\n\n"),
+        "\ufeff" + COMMAS.replace("\n", "\r\n"),
+        "sep=;\n" + COMMAS,
+        COMMAS.replace("weight", " weight "),
+    ],
+)
+def test_a_table_is_the_same_whatever_separates_its_cells(tmp_path: Path, content: str) -> None:
+    frame = read_small(written(tmp_path, content), ["weight"])
+    assert frame["person_id"].to_list() == ["01", "02"]
+    assert frame["weight"].cast(pl.Float64).to_list() == [1.5, 1250.25]
+
+
+def test_numbers_of_a_parquet_table_stay_numbers(tmp_path: Path) -> None:
+    pl.DataFrame({"person_id": [1], "weight": [2.5]}).write_parquet(tmp_path / "w.parquet")
+    assert read_small(tmp_path / "w.parquet", ["weight"]).row(0) == (1, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ('person_id,weight\n01,1\n\n02,"1,250"\n', 4),  # thousands, not a decimal comma
+        ("sep=;\nperson_id;weight\n01;1,5\n02;1.5\n", 4),  # 1.5 may be 15
+        ('person_id,weight\n"a\nb",1\n02,Anna\n', 4),
+    ],
+)
+def test_a_cell_that_is_no_number_is_named_by_its_line(
+    tmp_path: Path, content: str, line: int
+) -> None:
+    file = written(tmp_path, content)
+    with pytest.raises(InputError, match=f"line {line} has something that is not a num") as caught:
+        read_small(file, ["weight"])
+    (problem,) = caught.value.problems
+    assert (problem.rule, problem.column) == ("not-a-number", "weight")
+    assert str(file) in str(caught.value)
+    assert "Anna" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("w.csv", b"", "is empty"),
+        ("w.csv", b"person_id;weight\n01;1;5\n", "line 2 has more cells than the header"),
+        ("w.csv", "person_id,weight\nÅsa,1\n".encode("latin-1"), "line 2 is not UTF-8"),
+        ("w.csv", ROWS.encode("utf-16"), "UTF-16"),
+        ("w.txt", ROWS.encode(), "files of type .txt"),
+        ("w.parquet", b"PAR1", "damaged"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_why(
+    tmp_path: Path, name: str, content: bytes, why: str
+) -> None:
+    with pytest.raises(InputError, match=why):
+        read_small(written(tmp_path, content, name))
+    with pytest.raises(UsageError, match="no file"):
+        read_small(tmp_path / "absent.csv")
+
+
+def test_each_kind_of_small_table_may_have_semicolons_and_decimal_commas(tmp_path: Path) -> None:
+    targets = read_targets(written(tmp_path, "year;sex;total\n2030;female;1.500,5\n"))
+    assert targets.frame.row(0) == (2030, "female", 1500.5)
+    broken = written(tmp_path, "year;total\n\n2030;1,5\n2031;-2,5\n")
+    with pytest.raises(InputError, match="line 4"):
+        read_targets(broken)
+    assert place_of_row(broken, 0) == "line 3"
+    macro = "year;unemployment;real_wage_growth;inflation;female/male\n2030;0,07;0,01;0,02;0,9\n"
+    scenario = scenario_from(written(tmp_path, macro), None)
+    assert scenario is not None
+    assert scenario.rows == {2030: (0.07, 0.01, 0.02)}
+    assert scenario.ratios == {2030: {"female/male": 0.9}}
+    assert read_index(written(tmp_path, "year;kpi\n2000;99,5\n")) == {2000: 99.5}
