@@ -76,6 +76,8 @@ _EVENT = re.compile(
     r"(?P<statistic>\w+) (?P<levels>.+?)(?: (?P<year>\d{4}))? (?P<sign>[<>]) "
     r"(?:in (?P<reference>\d{4})|(?P<amount>-?\d+(?:\.\d+)?(?:e\d+)?))"
 )
+_THOUSANDS = re.compile(r"^\s*\d{3}(\.\d*)?\s*$|[<>]\s*-?\d{1,3}([ ,.'_\u00a0\u2019]\d{3})+\s*$")
+_SHARES = ("gini", "zero_share", "poverty_share", "lifetime_gini")
 
 
 RequestT = TypeVar("RequestT", bound="Draws | Request | PopulationRequest")
@@ -450,6 +452,11 @@ class GroupEvent:
     def of(cls, text: str) -> "GroupEvent":
         """The event of a text. UsageError if it is none."""
         match = _EVENT.fullmatch(" ".join(text.split()))
+        if match is None and _THOUSANDS.search(text):  # a comma separates events, too
+            raise UsageError(
+                f"{text!r} is no event: numbers have no separators of thousands. Write 40000000 or "
+                "4e7."
+            )
         of_lifetimes = (*LIFETIME_STATISTICS, *LIFETIME_COMPARISONS)
         known = (*GROUP_STATISTICS, *COMPARISONS, *of_lifetimes)
         if match is None or match["statistic"] not in known:
@@ -465,6 +472,11 @@ class GroupEvent:
                 if not lifetime
                 else f"A lifetime has no year. Leave the years out of the event {text!r}."
             )
+        amount = float(match["amount"]) if match["amount"] else None
+        if amount is not None and match["statistic"] in _SHARES and not 0 <= amount <= 1:
+            raise UsageError(
+                f"The event {text!r} is about a share, which is 0 to 1. Write 0.1 for 10 %."
+            )
         levels = () if match["levels"] == "all" else tuple(match["levels"].split(" and "))
         return cls(
             match[0],
@@ -473,7 +485,7 @@ class GroupEvent:
             int(match["year"]) if match["year"] else None,
             match["sign"] == "<",
             int(match["reference"]) if match["reference"] else None,
-            float(match["amount"]) if match["amount"] else None,
+            amount,
         )
 
     @property
@@ -555,6 +567,8 @@ class PopulationRequest:
             texts = getattr(self, name)
             if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
                 raise UsageError(f"{name} is a list of texts.")
+            if name == "events":
+                _ = [GroupEvent.of(text) for text in texts]
             if twice := [text for text in texts if list(texts).count(text) > 1]:
                 raise UsageError(f"{twice[0]} is named twice in {name}.")
             object.__setattr__(self, name, tuple(texts))
@@ -567,7 +581,6 @@ class PopulationRequest:
             first, _, second = pair.partition("/")
             if not first or not second or first == second:
                 raise UsageError(f"{pair!r} is no pair of groups. Write it like male/female.")
-        _ = self.group_events
         if not isinstance(self.tax, TaxReform) and self.tax not in ("none", "paper"):
             law_year_of(str(self.tax))
 

@@ -394,6 +394,9 @@ def test_only_persons_with_weights_are_a_sample(scored: Path, panel: Path, tmp_p
     ("options", "message"),
     [
         ("--events women<2", "is no event"),
+        ("--events 'total all 2024 > 40,000,000'", "Write 40000000 or 4e7"),
+        ("--events 'total all 2024 > 40 000'", "no separators of thousands"),
+        ("--events 'zero_share all 2024 < 10'", "Write 0.1 for 10 %"),
         ("--events 'mean all < 2'", "needs a year"),
         ("--events 'lifetime_mean all 2030 < 2'", "has no year"),
         ("--events 'mean women 2024 < 2'", "which no group has"),
