@@ -145,7 +145,7 @@ class BundleModel:
                 "This bundle was trained without macro series, so it has no scenarios of them. "
                 "Leave the scenario out."
             )
-        for column in sorted({c for ratios in scenario.ratios.values() for c in ratios}):
+        for column in scenario.ratio_names:
             if self.groups is None or not self.groups.trends.columns:
                 raise UsageError(
                     f"The scenario has the column '{column}', but this bundle has no economy of "

@@ -20,6 +20,9 @@ from saga.data.panel import Panel
 from saga.features.training_reference import LEVELS, ComparedRecords, TrainingReference
 from saga.features.transforms import Transforms
 from saga.lifetime import past_years
+from saga.macro.group_trends import AGE, GroupTrends
+from saga.macro.history import MacroHistory
+from saga.macro.plausible_values import implausible_values
 from saga.macro.scenarios import Scenario
 from saga.requests import (
     PATHS,
@@ -78,6 +81,7 @@ WarningCode = Literal[
     "macro-ends",
     "unpublished-prices",
     "unpublished-tax",
+    "implausible-scenario",
 ]
 
 
@@ -111,12 +115,16 @@ class Training:
         last_macro_year: Last year of the macro series; None without macro series.
         macro: Name of the macro series, as a panel has it.
         simulated: Whether they are records of simulated people.
+        history: The macro series that scenarios are compared with.
+        groups: The economy of groups, whose ratios scenarios may have.
     """
 
     records: TrainingRecords
     last_macro_year: int | None
     simulated: bool = False
     macro: str | None = None
+    history: MacroHistory | None = None
+    groups: GroupTrends | None = None
 
 
 def find_warnings(
@@ -150,7 +158,7 @@ def find_warnings(
             *(_about_training(panel, ends, training) if training else ()),
             *(_beyond_span(panel, ends, request, training.records) if training else ()),
             *_without_effect(request, draws, path_options),
-            *_scenario_without_effect(panel, ends, request, scenario),
+            *(_about_scenario(panel, ends, request, scenario, training) if scenario else ()),
             *_beyond_age(panel, ends, request),
             *_unobserved_past(panel, request),
             *_about_mapping(panel),
@@ -296,11 +304,10 @@ def _without_effect(
             yield ForecastWarning("no-effect", f"The {name} {why}", option=option)
 
 
-def _scenario_without_effect(
-    panel: Panel, ends: _Ends, request: Request, scenario: Scenario | None
-) -> list[ForecastWarning]:
-    if scenario is None:
-        return []
+def _about_scenario(
+    panel: Panel, ends: _Ends, request: Request, scenario: Scenario, training: Training | None
+) -> Iterator[ForecastWarning]:
+    """What changes nothing of a scenario, and values far beyond those observed."""
     years, to_age = MAX_AGE, MAX_AGE
     if isinstance(request, ForecastRequest):
         years = request.n_years
@@ -309,7 +316,28 @@ def _scenario_without_effect(
     last = np.minimum(ends.year + years, ends.birth_year + to_age)
     covered = scenario.covers(ends.year + 1, last)
     message = "The scenario gives no year that is forecast, so it changes nothing."
-    return _about(panel, np.logical_not(covered), "no-effect", message, option="scenario")
+    yield from _about(panel, np.logical_not(covered), "no-effect", message, option="scenario")
+    history, groups = (training.history, training.groups) if training else (None, None)
+    if not scenario.by_name:
+        message = "The scenario has years before the forecast begins. They change nothing."
+        is_late = covered & scenario.begins_before(ends.year, history)
+        yield from _about(panel, is_late, "no-effect", message, option="scenario")
+        for column, message in implausible_values(scenario, history) if history else ():
+            yield ForecastWarning("implausible-scenario", message, column=column, option="scenario")
+    for name in scenario.ratio_names if groups else ():
+        column, pair = groups.compared_levels(name)
+        if column == AGE:  # which everybody has
+            continue
+        without = np.full(len(ends.year), True)
+        if column in panel.frame.columns:
+            code = pl.col(column).cast(pl.String).drop_nulls().last()
+            codes = panel.frame.group_by("person_id", maintain_order=True).agg(code)[column]
+            without = ~codes.is_in(pair).fill_null(False).to_numpy()
+        message = (
+            f"The scenario's ratio {name} changes nothing: {column} is unknown, or neither of the "
+            "two."
+        )
+        yield from _about(panel, without & covered, "no-effect", message, option="scenario")
 
 
 def _beyond_age(panel: Panel, ends: _Ends, request: Request) -> list[ForecastWarning]:

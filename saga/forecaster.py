@@ -349,7 +349,15 @@ class Forecaster(Summarised):
 
         `compared` are the panel's records beside those of training, if they are compared already.
         """
-        macro = self.process.last_known if self.process else None
+        process, groups = self.process, self.model.groups
+        training = Training(
+            self.records,
+            process.last_known if process else None,
+            self.bundle.simulated,
+            self.bundle.macro_name,
+            process.history if process else None,
+            groups.trends if groups else None,
+        )
         warnings = find_warnings(
             panel,
             request,
@@ -357,7 +365,7 @@ class Forecaster(Summarised):
             self.transforms,
             scenario=self.scenario(draws.scenario),
             path_options=self._unusual_path_options(),
-            training=Training(self.records, macro, self.bundle.simulated, self.bundle.macro_name),
+            training=training,
             compared=compared,
         )
         if isinstance(request, PensionRequest):

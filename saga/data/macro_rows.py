@@ -6,6 +6,7 @@ ratios of groups, beside the series or instead of them: in a column such as fema
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -72,6 +73,22 @@ def parse_rows(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, Mac
     if problems:
         raise InputError(f"The {subject.lower()} cannot be used.", problems)
     return values_by_year
+
+
+def check_columns(rows: Sequence[Mapping[str, Any]], subject: str) -> None:
+    """Raise InputError for a column that is neither the year, nor one of SERIES, nor a ratio."""
+    known = ("year", *SERIES)
+    names = dict.fromkeys(name for row in rows for name in row)
+    problems = []
+    for name in names:
+        if name in known or "/" in name:
+            continue
+        fix = f"Columns are {', '.join(known)}, and ratios of two groups, such as female/male."
+        if near := difflib.get_close_matches(name.strip().lower(), known, n=1):
+            fix = f"Is {near[0]} meant? {fix}"
+        problems.append(Problem(_rule(subject), f"{name} is no column of it", fix, column=name))
+    if problems:
+        raise InputError(f"The {subject.lower()} cannot be used.", problems)
 
 
 def parse_ratios(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, dict[str, float]]:

@@ -206,13 +206,20 @@ class GroupTrends:
 
         Raises UsageError if the two are not levels of one column.
         """
+        column, pair = self.compared_levels(name)
+        contrast = np.zeros(len(self.levels))
+        contrast[[self.levels.index((column, level)) for level in pair]] = 1.0, -1.0
+        return contrast
+
+    def compared_levels(self, name: str) -> tuple[str, list[str]]:
+        """The column of a ratio such as female/male, and its two levels.
+
+        Raises UsageError if the two are not levels of one column.
+        """
         pair = name.removeprefix(ODDS_PREFIX).split("/")
         for column, levels in self.columns:
             if len(pair) == 2 and pair[0] != pair[1] and {*pair} <= {*levels}:
-                at = [self.levels.index((column, level)) for level in pair]
-                contrast = np.zeros(len(self.levels))
-                contrast[at] = 1.0, -1.0
-                return contrast
+                return column, pair
         known = "; ".join(f"{column}: {', '.join(levels)}" for column, levels in self.columns)
         raise UsageError(
             f"The scenario has the column '{name}'. Name two groups of one of these columns, such "

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.data.macro_rows import MacroRow, parse_ratios, parse_rows
+from saga.data.macro_rows import MacroRow, check_columns, parse_ratios, parse_rows
 from saga.data.small_tables import read_small
 from saga.errors import UsageError
 from saga.macro.history import MacroHistory, sweden
@@ -45,6 +45,24 @@ class Scenario:
         if self.by_name:  # it starts after a later origin
             covered |= first > years.min()
         return covered
+
+    def begins_before(
+        self, origin: NDArray[np.integer[Any]], history: MacroHistory | None
+    ) -> NDArray[np.bool_]:
+        """Whether the scenario has years that change nothing of forecasts from origins (n,).
+
+        A year before the origin changes nothing; the year of the origin does not either, if it is
+        one of the history, but ratios of groups start there.
+        """
+        never = np.iinfo(np.int64).max
+        known = never if history is None else history.last_year
+        macro, ratios = (min(years, default=never) for years in (self.rows, self.ratios))
+        return (macro < origin) | (macro <= np.minimum(origin, known)) | (ratios < origin)
+
+    @property
+    def ratio_names(self) -> list[str]:
+        """The columns of ratios, such as female/male, sorted."""
+        return sorted({name for ratios in self.ratios.values() for name in ratios})
 
     @property
     def digest(self) -> str:
@@ -84,6 +102,7 @@ def scenario_from(source: ScenarioSource, history: MacroHistory | None) -> Scena
 
 
 def _given(name: str, rows: Sequence[Mapping[str, Any]]) -> Scenario:
+    check_columns(rows, "Scenario")
     macro = parse_rows(rows, "Scenario")
     return Scenario(name, macro, ratios=parse_ratios(rows, "Scenario"))
 

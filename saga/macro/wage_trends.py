@@ -212,6 +212,17 @@ def growth_of_countries(file: IO[bytes] | Path) -> tuple[Floats, list[str], list
     return np.diff(levels, axis=0), countries, years[1:]
 
 
+def shipped_growth() -> tuple[Floats, list[str], list[int]]:
+    """Yearly real wage growth (n_year, n_country) of all shipped countries, as a fraction.
+
+    With the countries and the years, as `growth_of_countries`.
+    """
+    table = resources.files("saga.data").joinpath("tables", "real_wages_of_countries.csv")
+    with table.open("rb") as file:
+        growth, countries, years = growth_of_countries(file)
+    return np.expm1(growth), countries, years
+
+
 @dataclass(frozen=True)
 class CountryWages:
     """Yearly real wage growth of countries, and what it tells about the parameters.
@@ -230,10 +241,8 @@ class CountryWages:
 
         A judge leaves out the countries `without`, which have fed the futures.
         """
-        table = resources.files("saga.data").joinpath("tables", "real_wages_of_countries.csv")
-        with table.open("rb") as file:
-            growth, countries, years = growth_of_countries(file)
-        growth = np.expm1(growth[: max(0, last_year + 1 - years[0])])
+        growth, countries, years = shipped_growth()
+        growth = growth[: max(0, last_year + 1 - years[0])]
         usable = ~np.isin(countries, without) & (np.sum(~np.isnan(growth), axis=0) >= MIN_YEARS)
         return cls(growth[:, usable], years[0], TrendPosterior.fit(growth[:, usable]))
 

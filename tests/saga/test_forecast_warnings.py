@@ -23,6 +23,8 @@ from saga.forecast_warnings import (
     merge_warnings,
     warning_dicts,
 )
+from saga.macro.group_trends import STATISTICS, GroupSeries, GroupTrends
+from saga.macro.history import MacroHistory
 from saga.macro.scenarios import Scenario
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, Request
 from saga.training_records import TrainingRecords
@@ -216,6 +218,66 @@ def test_options_without_effect_are_named() -> None:
         ("no-effect", "scenario", "0001"),
     ]
     assert not find_warnings(panel, ForecastRequest(horizons=(8,)), Draws(), PLAIN, scenario=late)
+
+
+def test_years_of_a_scenario_before_the_forecast_are_told() -> None:
+    panel = panel_of(ordinary(1))
+    origin = int(panel.frame["year"].max())  # type: ignore[arg-type]
+    calm, request = (0.07, 0.01, 0.02), ForecastRequest(horizons=(5,))
+
+    def messages(rows: list[int], ratios: Sequence[int] = (), history: int = origin) -> list[str]:
+        series = MacroHistory(history, np.array([calm]))
+        scenario = Scenario(
+            "given", dict.fromkeys(rows, calm), ratios={y: {"female/male": 1.0} for y in ratios}
+        )
+        training = Training(TrainingRecords.of(panel), None, history=series)
+        warnings = find_warnings(
+            panel, request, Draws(), PLAIN, scenario=scenario, training=training
+        )
+        return [w.message for w in warnings if w.option == "scenario"]
+
+    assert messages([origin + 1, origin + 2], [origin, origin + 3]) == []
+    for rows, ratios in (
+        ([origin, origin + 1], []),
+        ([origin - 3, origin + 1], []),
+        ([origin + 1], [origin - 1]),
+    ):
+        (message,) = messages(rows, ratios)
+        assert "before the forecast begins" in message
+    # Without a value of its own in the history, the year of the origin is where draws start.
+    assert messages([origin, origin + 1], history=origin - 1) == []
+    (nothing,) = messages([origin])
+    assert "changes nothing" in nothing
+
+
+def test_a_ratio_that_moves_nobody_is_told_and_its_persons_are_counted() -> None:
+    panel = panel_of(ordinary(3))
+    origin, ids = int(panel.frame["year"].max()), panel.persons()  # type: ignore[arg-type]
+    levels = np.zeros((1, 2))
+    series = GroupSeries(levels, levels, levels, np.array([0.5, 0.5]), levels)
+    groups = GroupTrends(
+        [("sex", ("female", "male"))],
+        origin,
+        np.zeros(5),
+        np.eye(5),
+        dict.fromkeys(STATISTICS, series),
+    )
+    training = Training(TrainingRecords.of(panel), None, groups=groups)
+    scenario = Scenario("given", {}, ratios={origin + 5: {"female/male": 1.0}})
+    for known, expected in ((ids, []), (ids[:1], ids[1:]), ([], ids)):
+        sex = pl.when(pl.col("person_id").is_in(known)).then(pl.lit("female"))
+        frame = panel.frame.with_columns(sex.cast(panel.frame.schema["sex"]).alias("sex"))
+        warnings = find_warnings(
+            replace(panel, frame=frame),
+            ForecastRequest(horizons=(5,)),
+            Draws(),
+            PLAIN,
+            scenario=scenario,
+            training=training,
+        )
+        of_ratio = [w for w in warnings if w.option == "scenario"]
+        assert [w.person_id for w in of_ratio] == expected
+        assert all("ratio female/male changes nothing" in w.message for w in of_ratio)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import pytest
 from saga.errors import InputError, UsageError
 from saga.features.calendar import Calendar, macro_features
 from saga.macro.history import MacroHistory, sweden, sweden_as_published
+from saga.macro.plausible_values import implausible_values
 from saga.macro.process import MacroProcess
-from saga.macro.scenarios import scenario_from
+from saga.macro.scenarios import Scenario, scenario_from
 
 PROCESS = MacroProcess.fit(sweden())
 
@@ -134,3 +135,37 @@ def test_an_unknown_name_and_a_short_history_are_refused() -> None:
         scenario_from("boom", PROCESS.history)
     with pytest.raises(UsageError, match="10 years"):
         MacroProcess.fit(sweden().until(1995))
+
+
+def test_an_unknown_column_of_a_scenario_is_named_with_the_nearest_one() -> None:
+    row = {"year": 2030, "unemployment": 0.07, "real_wage_growth": 0.01, "inflation": 0.02}
+    for name, near in (
+        ("unemploymnet", "Is unemployment meant?"),
+        ("Inflation", "Is inflation meant?"),
+        ("female_male", "such as female/male"),
+    ):
+        with pytest.raises(InputError, match="The scenario cannot be used") as caught:
+            scenario_from([row, {**row, "year": 2031, name: 1.0}], PROCESS.history)
+        (problem,) = caught.value.problems
+        assert problem.column == name
+        assert near in problem.fix
+
+
+def test_values_far_beyond_history_and_countries_are_named_and_crises_are_not() -> None:
+    def found(unemployment: float, growth: float, inflation: float) -> dict[str, str]:
+        rows = {year: (unemployment, growth, inflation) for year in (2031, 2030)}
+        return dict(implausible_values(Scenario("given", rows), PROCESS.history))
+
+    names = found(0.07, 0.5, 0.2)
+    assert set(names) == {"real_wage_growth", "inflation"}
+    assert "in 2030 and later years" in names["real_wage_growth"]
+    assert "0.5 is 50 % a year. Is 0.005 meant?" in names["real_wage_growth"]
+    assert "Is 0.002 meant?" in names["inflation"]
+    assert "0.3 is 30 %. Check the value." in found(0.3, 0.01, 0.02)["unemployment"]
+    # All years since 1990, the worst ones of countries since 1950, and both scenarios by name.
+    assert not any(found(*row) for row in PROCESS.history.values.tolist())
+    assert not found(0.15, -0.19, 0.10)
+    for name in ("recession-1990s", "high-growth"):
+        scenario = scenario_from(name, PROCESS.history)
+        assert scenario is not None
+        assert not list(implausible_values(scenario, PROCESS.history))
