@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from saga.data.panel import Panel
+    from saga.population.scored_paths import ScoredPaths
 
 _Scored = Annotated[
     str,
@@ -90,6 +91,7 @@ def tables(
         saga tables recession --reference paths --panel p.csv --out t  # what a scenario changes
     """
     from saga.files.folders import check_new_folder
+    from saga.pages.format import estimated_chance
     from saga.pages.group import describe_suppressed, entrants_until, table_years
     from saga.population.career_dynamics import dynamics_table
     from saga.population.disclosure import DisclosureRules
@@ -104,7 +106,8 @@ def tables(
     rules = DisclosureRules(minimum, *largest, protection, round_persons, round_amounts)
     check_new_folder(out)
     check_new_folder(internal_folder(out))
-    run, people = ScoredPaths(scored), _read(panel, reading)
+    run = ScoredPaths(scored)
+    people = _read(run, panel, reading)
     money = run.provenance["price_year"], run.provenance["currency"]
     rule = resolve_tax(request.tax, None, *money)
     others = [] if reference is None else [ScoredPaths(reference)]
@@ -138,8 +141,9 @@ def tables(
         f"{describe_suppressed(results.statistics, results.suppressed_until)} "
         f"{report['log']} says why; it is not for publication."
     )
-    for event, chance in results.chances().items():
-        text += f"\n{event}: {'suppressed' if chance is None else f'{100 * chance:.0f} %'}"
+    for row in results.statistics.filter(statistic="chance").iter_rows(named=True):
+        chance = estimated_chance(row["value"], row["mc_error"])
+        text += f"\n{row['event']}: {'suppressed' if row['suppressed'] else chance}"
     console.result(text, report, as_json=as_json)
     if not as_json:
         _show_sums(results.statistics, request.by, f"{money[1]} of {money[0]}")
@@ -197,7 +201,7 @@ def align(
 
     check_new_folder(out)
     run, official = ScoredPaths(scored), read_targets(targets)
-    persons = read_persons(run, _read(panel, reading), official.groups, weights)
+    persons = read_persons(run, _read(run, panel, reading), official.groups, weights)
     settings: dict[str, object] = {
         "method": method,
         "targets": open_file(targets).digest(),
@@ -240,10 +244,17 @@ def _parse_dominance(text: str) -> tuple[int, float]:
         raise UsageError(f"--dominance is n,k such as 2,.85, not {text!r}.") from None
 
 
-def _read(panel: str | None, reading: Reading) -> Panel | None:
-    """The persons that were scored, if they are named."""
-    from saga.data.reading import read_panel
+def _read(run: ScoredPaths, panel: str | None, reading: Reading) -> Panel | None:
+    """The persons that were scored, if they are named; a warning if the files are others."""
+    from saga.data.reading import Source, read_panel
 
     if panel is None:
         return None
-    return read_panel(panel, mapping=reading.mapping, prices=reading.prices)
+    mapping, prices = reading.mapping, reading.prices
+    if not run.is_of(Source(panel, mapping, prices).describe()["files"]):
+        console.note(
+            f"Warning: the content of {panel} is not that of the files that were scored. If groups "
+            "or earnings differ, the tables mix two sets of persons. Give the files that were "
+            "scored."
+        )
+    return read_panel(panel, mapping=mapping, prices=prices)

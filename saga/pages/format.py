@@ -88,6 +88,15 @@ def chance(probability: float) -> str:
     return "above 99 %" if 0.99 < probability < 1 else percent(probability, 0)
 
 
+def estimated_chance(probability: float | None, error: float | None) -> str:
+    """A chance that is counted in paths, with two of its standard errors if they are a point."""
+    if probability is None or error is None:
+        return NOT_SHOWN
+    points = math.floor(200 * error + 0.5)  # halves up, as a browser rounds
+    few = f" (plus or minus {points} points, because the futures are few)" if points else ""
+    return f"{chance(probability)}{few}"
+
+
 def begins_above_zero(lower: float) -> bool:
     """Whether a set has all amounts above zero: it then begins at the smallest amount, 1 unit."""
     return 0 < lower <= SMALLEST_AMOUNT

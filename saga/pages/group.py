@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from saga.forecast_warnings import SIMULATED
-from saga.pages.format import money, number, percent
+from saga.pages.format import estimated_chance, money, number, percent
 from saga.pages.layout import render_page
 from saga.requests import COMPARISONS, GROUP_STATISTICS, LIFETIME_COMPARISONS
 
@@ -143,13 +143,14 @@ def render_group(
         "suppressed": described,
         "years_left_out": shown_years != years,
         "sections": sections,
-        "chances": [
-            (row["event"], "x" if row["suppressed"] else percent(row["value"]))
-            for row in events.iter_rows(named=True)
-        ],
+        "chances": [(row["event"], _chance(row)) for row in events.iter_rows(named=True)],
         "provenance": {_words(name): str(value) for name, value in provenance.items()},
     }
     return render_page("group.html", values)
+
+
+def _chance(row: Mapping[str, Any]) -> str:
+    return "x" if row["suppressed"] else estimated_chance(row["value"], row["mc_error"])
 
 
 def _page_row(cell: pl.DataFrame, groups: Sequence[str]) -> dict[str, Any]:

@@ -173,6 +173,12 @@ class ScoredPaths(PathRows):
                 "panel with both scenarios."
             )
 
+    def is_of(self, files: Mapping[str, str]) -> bool:
+        """Whether the run scored files of these contents; digests by name. True if not known."""
+        source = self.run.get("input")
+        scored = source.get("files") if isinstance(source, Mapping) else None
+        return not scored or sorted(scored.values()) == sorted(files.values())
+
     def scan(self, parts: Sequence[str]) -> pl.LazyFrame:
         """The rows of some parts."""
         places = [str(self.folder.location(part)) for part in parts]
@@ -188,9 +194,11 @@ def read_persons(
     """What is known of the persons of a run beside their paths: a row each, groups and a weight.
 
     Categories of the panel are those last known. Raises UsageError for an unknown group, InputError
-    if persons are missing in the panel or the weights.
+    if persons are missing in the panel or the weights, or their records do not fit the paths.
     """
     frame = pl.DataFrame({"person_id": scored.person_ids}, schema={"person_id": pl.String})
+    if panel is not None:
+        _check_records(scored, panel)
     static = [name for name in by if name not in scored.columns]
     if static:
         frame = frame.join(last_known(panel, static), on="person_id", how="left")
@@ -203,6 +211,35 @@ def read_persons(
     else:
         frame = frame.with_columns(weight=pl.lit(1.0))
     return frame
+
+
+def _check_records(scored: PathRows, panel: Panel) -> None:
+    """Raise InputError if persons of the panel cannot be those of the paths.
+
+    Paths begin after a year of the record, and end at the last age of the run if it is known.
+    """
+    of_person = scored.rows.filter(pl.col("path") == 0).group_by("person_id")
+    spans = of_person.agg(first=pl.col("year").min(), end=pl.col("year").max()).collect()
+    records = panel.frame.group_by("person_id").agg("year", pl.col(BIRTH).first())
+    known = spans.join(records, on="person_id").sort("person_id")
+    to_age = scored.run["recipe"].get("to_age") if isinstance(scored, ScoredPaths) else None
+    fits = {"year": pl.col("year").list.contains(pl.col("first") - 1)}
+    if to_age is not None:
+        fits[BIRTH] = pl.col(BIRTH) == pl.col("end") - to_age
+    problems = [
+        Problem(
+            "other-persons",
+            f"The {column} of persons is not that of the scored ones",
+            "Give the file that was scored",
+            column=column,
+            person_id=others["person_id"][0],
+            count=others.height,
+        )
+        for column, fit in fits.items()
+        if (others := known.filter(~fit)).height
+    ]
+    if problems:
+        raise InputError("The panel does not have the persons of the paths", problems)
 
 
 def rows_of(persons: pl.DataFrame, person_ids: Sequence[str]) -> pl.DataFrame:

@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 from polars_readstat import read_readstat
 from scored_folder import path_rows, write_scored
 
+from saga.batch.run_folder import MANIFEST
 from saga.data.facts import shipped_facts
+from saga.files.atomic import digest_file
+from saga.pages.format import estimated_chance
 from saga.pages.group import TOTAL
 from saga.population import policy_tables
 from saga.population.table_files import _excel_file, stata_file
@@ -410,6 +413,56 @@ def test_events_and_comparisons_that_cannot_be_told_are_named(
 ) -> None:
     line = ("tables", scored, "--panel", panel, "--out", tmp_path / "out", "--by sex")
     assert message in refusal(*line, options)
+
+
+def test_a_panel_of_other_persons_is_refused_or_told(panel: Path, tmp_path: Path) -> None:
+    """Paths show birth years and last years; a digest shows that anything else is another."""
+    people = pl.read_csv(panel, infer_schema=False).with_columns(birth_year=pl.lit("1960"))
+    people.write_csv(tmp_path / "p.csv")
+    rows = path_rows(np.full((PERSONS, 2, 4), 1e5))
+    scored = write_scored(tmp_path / "scored", rows)
+    manifest = json.loads((scored / MANIFEST).read_text())
+    digest = digest_file(tmp_path / "p.csv")
+    manifest["run"] |= {
+        "input": {"files": {"people.csv": digest}},
+        "recipe": {"product": "paths", "to_age": 64},
+    }
+    (scored / MANIFEST).write_text(json.dumps(manifest))
+    line = ("tables", scored, "--by sex --panel")
+
+    def given(name: str, **changed: pl.Expr) -> Path:
+        people.with_columns(**changed).write_csv(tmp_path / name)
+        return tmp_path / name
+
+    same = done(*line, given("same.csv"), "--out", tmp_path / "same")
+    assert "Warning" not in same.stderr
+    swapped = pl.when(pl.col("sex") == "male").then(pl.lit("female")).otherwise(pl.lit("male"))
+    for number, change in enumerate(({"sex": swapped}, {"earnings": pl.lit("2000")})):
+        other = done(*line, given("p2.csv", **change), "--out", tmp_path / f"other{number}")
+        assert "not that of the files that were scored" in " ".join(other.stderr.split())
+    first_two = pl.col("person_id").is_in(["0001", "0002"])
+    for column, value in (("birth_year", "1961"), ("year", "2021")):
+        changed = pl.when(first_two).then(pl.lit(value)).otherwise(pl.col(column))
+        options = (given("p3.csv", **{column: changed}), "--out", tmp_path / "none")
+        message = refusal(*line, *options)
+        assert f"The {column} of persons is not that of the scored ones" in message
+        assert "person 0001" in message
+        assert "[2 times]" in message
+
+
+def test_the_chance_of_an_event_has_its_error_on_screen_and_page(
+    scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    out, event = tmp_path / "out", "mean female 2024 < 160000"
+    printed = done("tables", scored, "--panel", panel, "--by sex --out", out, "--events", [event])
+    (row,) = pl.read_csv(out / "statistics.csv").filter(statistic="chance").iter_rows(named=True)
+    error = (row["value"] * (1 - row["value"]) / PATHS) ** 0.5
+    text = estimated_chance(row["value"], error)
+    assert f"(plus or minus {200 * error:.0f} points, because the futures are few)" in text
+    assert f"{event}: {text}" in " ".join(printed.stdout.split())
+    assert text in (out / "tables.html").read_text()
+    explorer = (Path(__file__).parents[3] / "api/web/sentences.js").read_text()
+    assert "(plus or minus ${points} points, because the futures are few)" in explorer
 
 
 def test_wrong_options_folders_and_weights_are_named(
