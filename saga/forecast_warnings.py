@@ -324,7 +324,9 @@ def _about_scenario(
         yield from _about(panel, is_late, "no-effect", message, option="scenario")
         for column, message in implausible_values(scenario, history) if history else ():
             yield ForecastWarning("implausible-scenario", message, column=column, option="scenario")
-    for name in scenario.ratio_names if groups else ():
+    for name in scenario.ratio_names:
+        if groups is None:
+            break
         column, pair = groups.compared_levels(name)
         if column == AGE:  # which everybody has
             continue

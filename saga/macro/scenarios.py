@@ -57,7 +57,8 @@ class Scenario:
         never = np.iinfo(np.int64).max
         known = never if history is None else history.last_year
         macro, ratios = (min(years, default=never) for years in (self.rows, self.ratios))
-        return (macro < origin) | (macro <= np.minimum(origin, known)) | (ratios < origin)
+        is_late = (macro < origin) | (macro <= np.minimum(origin, known)) | (ratios < origin)
+        return np.asarray(is_late)
 
     @property
     def ratio_names(self) -> list[str]:

@@ -153,7 +153,7 @@ def test_an_unknown_column_of_a_scenario_is_named_with_the_nearest_one() -> None
 
 def test_values_far_beyond_history_and_countries_are_named_and_crises_are_not() -> None:
     def found(unemployment: float, growth: float, inflation: float) -> dict[str, str]:
-        rows = {year: (unemployment, growth, inflation) for year in (2031, 2030)}
+        rows = dict.fromkeys((2031, 2030), (unemployment, growth, inflation))
         return dict(implausible_values(Scenario("given", rows), PROCESS.history))
 
     names = found(0.07, 0.5, 0.2)
