@@ -29,7 +29,7 @@ from saga.errors import InputError, Problem
 from saga.files.folders import Folder, put_json
 from saga.files.tables import read_provenance
 from saga.population.group_bands import central_range
-from saga.population.scored_paths import ScoredPaths, person_levels, read_small
+from saga.population.scored_paths import ScoredPaths, person_levels
 
 Floats = NDArray[np.float64]
 

@@ -225,7 +225,7 @@ def test_a_macro_file_in_the_folder_of_the_data_is_no_panel_file(tmp_path: Path)
     [
         (None, r"the macro file us.csv was not found"),
         (f"{SERIES}1990,5.0,0,0\n", "unemployment is out of range"),
-        (f"{SERIES}1990,0,05,0,01,0,02\n", "row 1 has more cells than the header"),
+        (f"{SERIES}1990,0,05,0,01,0,02\n", "line 2 has more cells than the header"),
         (f"{SERIES}1990,0.05,0,0\n1992,0.05,0,0\n", "no row for 1991"),
         (f"{SERIES}1990,0.05,0.01,0\n1991,0.06,0.01,0.01\n", "real_wage_growth is constant"),
         ("year,unemployment\n1990,0.05\n", "row 1 lacks real_wage_growth, inflation"),

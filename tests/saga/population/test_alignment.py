@@ -165,7 +165,7 @@ def test_single_forecasts_are_not_aligned_and_bad_targets_are_named(
         (scored, good + "2024,female,-3\n", (), "line 3"),
         (scored, good + "2023,female,200\n", "", "two targets"),
         (scored, good + "2024,female,3,5\n", (), "more cells than the header"),
-        (scored, "", (), "no CSV text"),
+        (scored, "", (), "no content"),
         (scored, "year,sex,total\n1999,female,3\n", (), "1 of 1 targets"),
         (scored, "year,mean\n2023,1\n2024,1e9\n", "--method weights", "No weights"),
     ):
