@@ -42,11 +42,12 @@ async def post_populations(
     """Statistics of groups of the persons of the call, by year and over lifetimes, up to `to_age`.
 
     Path k of every person has the same macro values, so each statistic is computed on every path;
-    groups add up to the whole. `groups` has for each the mean over paths, the 90 % band and the
-    parts of its spread. `compare` adds ratios and gaps of two groups, `events` chances. Totals are
-    sums over these persons. With `weights`, an own column of the rows (`extra`), the persons are a
-    sample, and totals and bands are those of the population. `inflow` adds persons who join later.
-    With a `reference` each row has the effect of the scenario: the difference on each path.
+    groups add up to the whole. `groups` has for each the mean over paths (of quantiles the median),
+    the 90 % band and the parts of its spread. `compare` adds ratios and gaps of two groups,
+    `events` chances. Totals are sums over these persons. With `weights`, an own column of the rows
+    (`extra`), the persons are a sample, and totals and bands are those of the population. `inflow`
+    adds persons who join later. With a `reference` each row has the effect of the scenario: the
+    difference on each path.
 
     Groups with fewer than 10 persons are suppressed, and others that would reveal them. A table
     as the response has one row per year, group and statistic. Persons who cannot be forecast are

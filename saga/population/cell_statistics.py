@@ -10,7 +10,7 @@ two statistics are combined like the statistics themselves (`difference`, `ratio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -36,25 +36,39 @@ class PathStatistic:
         influence: (n_random_group, n_path); the sum over groups is 0.
         weight: How many persons one of those behind it stands for, on average. Of two statistics
             together it is the mean, as if their persons were as many.
+        is_quantile: Whether it is a quantile of earnings, or is made from quantiles.
     """
 
     values: Floats
     influence: Floats
     weight: float = 1.0
+    is_quantile: bool = False
+
+    @property
+    def point(self) -> float:
+        """The forecast as one number: the mean over paths, and the median of quantiles.
+
+        Means add up over groups. Quantiles do not anyway, and those of small groups are so skewed
+        over paths that the mean can lie outside the 90 % band; the median cannot.
+        """
+        return float(np.median(self.values) if self.is_quantile else self.values.mean())
 
     def difference(self, other: PathStatistic | float) -> PathStatistic:
         """This statistic minus another one, or minus a constant, on each path."""
         if isinstance(other, PathStatistic):
             influence, weight = self.influence - other.influence, (self.weight + other.weight) / 2
-            return PathStatistic(self.values - other.values, influence, weight)
-        return PathStatistic(self.values - other, self.influence, self.weight)
+            return replace(
+                self, values=self.values - other.values, influence=influence, weight=weight
+            )
+        return replace(self, values=self.values - other)
 
     def ratio(self, other: PathStatistic) -> PathStatistic:
         """This statistic over another one on each path; NaN where the other one is 0."""
         with np.errstate(invalid="ignore", divide="ignore"):
             below = np.where(other.values == 0, np.nan, other.values)
             ratio, weight = self.values / below, (self.weight + other.weight) / 2
-            return PathStatistic(ratio, (self.influence - ratio * other.influence) / below, weight)
+            influence = (self.influence - ratio * other.influence) / below
+            return replace(self, values=ratio, influence=influence, weight=weight)
 
 
 @dataclass(frozen=True)
@@ -119,7 +133,8 @@ class PersonPaths:
         near = min(2 * error, min(level, 1 - level) / 2)
         spread = (self._least(level + near) - self._least(level - near)) / (2 * near)
         value = self._least(level)
-        return PathStatistic(value, -spread * self._share(self._earnings <= value).influence)
+        influence = -spread * self._share(self._earnings <= value).influence
+        return PathStatistic(value, influence, is_quantile=True)
 
     def statistics(
         self, median: PathStatistic, everybody: NDArray[np.int_]
@@ -163,10 +178,11 @@ class PersonPaths:
             ]
         empty, weight = persons == 0, float((weights**2).sum() / weights.sum())
         return {
-            name: PathStatistic(
-                np.where(empty & (k >= 2), np.nan, statistic.values),  # numbers and sums are 0
-                np.where(empty & (k >= 2), np.nan, statistic.influence),
-                weight,
+            name: replace(
+                statistic,
+                values=np.where(empty & (k >= 2), np.nan, statistic.values),  # sums are 0
+                influence=np.where(empty & (k >= 2), np.nan, statistic.influence),
+                weight=weight,
             )
             for k, (name, statistic) in enumerate(zip(GROUP_STATISTICS, statistics, strict=True))
         }

@@ -14,8 +14,9 @@ does. With T_k the value of path k, and U_kg the influence of random group g of 
 - model: the model's own error, known from vintages (`saga.model_error`).
 
 The band of these persons lies between quantiles of T_k. That of persons with weights, or with the
-model's error, is stretched around the mean, so that it has the sum of the parts as its variance;
-persons' own futures are those of as many persons as the weights say.
+model's error, is stretched around the value, so that it has the sum of the parts as its variance;
+persons' own futures are those of as many persons as the weights say. The value is the mean over
+paths, and of quantiles the median (`PathStatistic.point`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _LIMITS = (0.05, 0.95)  # of the 90 % band
 
 
 class GroupBand(NamedTuple):
-    """A statistic of a group: mean over paths, 90 % band, parts of its spread; named as in tables.
+    """A statistic of a group: value, 90 % band, parts of its spread; named as in tables.
 
     The parts are standard deviations. `sd_model`, that of the model's own error, is None without
     vintages. `mc_error` is the standard error of the value because paths are few.
@@ -61,7 +62,7 @@ def band(
         model: Standard deviation of the model's own error; None: it is not known.
         sampled: Whether other persons could have been sampled.
     """
-    value, n_paths = float(statistic.values.mean()), len(statistic.values)
+    value, n_paths = statistic.point, len(statistic.values)
     if n_paths == 1 or not np.isfinite(value):
         return GroupBand(value)
     draws, (persons, paths, economy) = _forecast(statistic, model, sampled)
@@ -72,7 +73,7 @@ def band(
         float(np.sqrt(paths)),
         float(np.sqrt(economy)),
         model,
-        float(np.sqrt(statistic.values.var(ddof=1) / n_paths)),
+        _error_of_few_paths(statistic),
     )
 
 
@@ -80,6 +81,16 @@ def central_range(values: Floats) -> tuple[float, float]:
     """The range that contains one more value with probability 90 %, if there are enough (n,)."""
     lower, upper = np.quantile(values, _LIMITS, method="weibull")
     return float(lower), float(upper)
+
+
+def _error_of_few_paths(statistic: PathStatistic) -> float:
+    """The standard error of the value: of a median, half the distance of ranks one error apart."""
+    values, n_paths = statistic.values, len(statistic.values)
+    if statistic.is_quantile:
+        reach = 0.5 / np.sqrt(n_paths)  # the standard error of a share of one half
+        lower, upper = np.quantile(values, (0.5 - reach, 0.5 + reach))
+        return float(upper - lower) / 2
+    return float(np.sqrt(values.var(ddof=1) / n_paths))
 
 
 def error_of_persons(statistic: PathStatistic) -> float:
@@ -120,8 +131,8 @@ def _forecast(
     # Without any spread over paths the band is that of a normal distribution.
     shape = norm.ppf((np.arange(n_paths) + 0.5) / n_paths)
     if between > 0:
-        shape = (values - values.mean()) / np.sqrt(between)
-    draws = values.mean() + shape * np.sqrt(persons + paths + economy + (model or 0.0) ** 2)
+        shape = (values - statistic.point) / np.sqrt(between)
+    draws = statistic.point + shape * np.sqrt(persons + paths + economy + (model or 0.0) ** 2)
     return draws, (float(persons), float(paths), economy)
 
 

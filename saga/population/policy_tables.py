@@ -320,7 +320,7 @@ def _slice(
         of_cell = {
             name: band(
                 statistic,
-                population.sd_model(name, names, year, statistic.values.mean()),
+                population.sd_model(name, names, year, statistic.point),
                 sampled=population.sampled,
             )
             for name, statistic in statistics.items()
@@ -412,7 +412,7 @@ def _chance_rows(
         sides = [of_events.statistics[year, names, event.statistic] for year in years]
         statistic = sides[0].difference(sides[1] if event.reference else event.amount or 0.0)
         of_model = [
-            population.sd_model(event.statistic, names, year, side.values.mean()) or 0.0
+            population.sd_model(event.statistic, names, year, side.point) or 0.0
             for year, side in zip(years, sides, strict=True)
         ]
         if not event.below:

@@ -8,6 +8,7 @@ population has neither persons nor own futures in it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -185,6 +186,48 @@ def test_the_chance_of_an_event_is_that_of_the_known_normal() -> None:
     error = 4 * (0.159 * 0.841 / 4000) ** 0.5
     assert chance_below_zero(mean.difference(99.0)) == pytest.approx(0.159, abs=error)
     assert chance_below_zero(mean.difference(mean)) == 0
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32),
+    n=st.integers(2, 15),
+    weight=st.sampled_from([None, 1.0, 300.0]),
+    error=st.sampled_from([None, 0.0, 0.4]),
+)
+def test_a_quantile_of_few_persons_lies_in_its_band_and_means_still_add_up(
+    seed: int, n: int, weight: float | None, error: float | None
+) -> None:
+    """Most paths have few earnings and some have very many, so quantiles are skewed over paths."""
+    rng = np.random.default_rng(seed)
+    earnings = rng.lognormal(3, 4, (n, PATHS)) * (rng.random((n, PATHS)) < 0.4)
+    statistics = _statistics(earnings, np.full(n, weight or 1.0))
+    quantiles = {name: s for name, s in statistics.items() if name[0] == "p" and name[1].isdigit()}
+    assert len(quantiles) == 5
+    median, other = quantiles["p50"], quantiles["p25"]
+    quantiles |= {"gap": median.difference(other), "event": other.difference(5.0)}
+    quantiles |= {"ratio": quantiles["p90"].ratio(replace(median, values=median.values + 1))}
+    for name, statistic in quantiles.items():
+        model = None if error is None else error * abs(statistic.point)
+        found = band(statistic, model, sampled=weight is not None)
+        assert found.lower_90 is not None
+        assert found.upper_90 is not None
+        assert found.lower_90 <= found.value <= found.upper_90, name
+        assert found.value == np.median(statistic.values), name
+    one, two = (_statistics(earnings, None, part) for part in np.arange(n) % 2 == [[0], [1]])
+    together = band(one["total"]).value + band(two["total"]).value
+    assert together == pytest.approx(band(_statistics(earnings)["total"]).value)
+
+
+def test_the_error_of_a_median_because_paths_are_few_is_its_spread_over_repetitions() -> None:
+    """Of a normal distribution it is sqrt(pi / 2) times that of the mean."""
+    rng = np.random.default_rng(12)
+    nobody = np.zeros((2, 400))
+    quantiles = (
+        PathStatistic(rng.standard_normal(400), nobody, is_quantile=True) for _ in range(200)
+    )
+    stated = [band(each).mc_error for each in quantiles]
+    assert np.mean(stated) == pytest.approx((np.pi / 2 / 400) ** 0.5, rel=0.05)
 
 
 def test_one_path_has_a_value_and_no_band() -> None:
