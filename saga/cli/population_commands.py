@@ -123,6 +123,9 @@ def tables(
         careers = dynamics_table(population.paths, population.records, minimum)
         results = replace(results, dynamics=careers)
     provenance = population.provenance(request, rules) | {"code_version": current_version()}
+    n_earlier, first_year = run.n_last_seen_earlier, run.full_years[0]
+    if n_earlier:
+        provenance |= {"last_seen_earlier": rules.published_persons(n_earlier)}
     write_files(results, out, provenance)
     n_cells, n_hidden = results.statistics.height, results.statistics["suppressed"].sum()
     years = table_years(results.statistics)
@@ -133,6 +136,7 @@ def tables(
         "suppressed": n_hidden,
         "years": [years[0], years[-1]],
         "entrants": entrants,
+        "last_seen_earlier": n_earlier,
         "log": f"{internal_folder(out)}/{LOG}",
         "chances": results.chances(),
     }
@@ -141,33 +145,56 @@ def tables(
         f"{describe_suppressed(results.statistics, results.suppressed_until)} "
         f"{report['log']} says why; it is not for publication."
     )
+    if n_earlier:
+        text += (
+            f"\n{n_earlier:,} of {len(run.person_ids):,} persons were last seen before "
+            f"{first_year - 1}. They are in the figures of all years, and their lifetimes are "
+            "discounted to their own last year."
+        )
     for row in results.statistics.filter(statistic="chance").iter_rows(named=True):
         chance = estimated_chance(row["value"], row["mc_error"])
         text += f"\n{row['event']}: {'suppressed' if row['suppressed'] else chance}"
     console.result(text, report, as_json=as_json)
     if not as_json:
-        _show_sums(results.statistics, request.by, f"{money[1]} of {money[0]}")
+        _show_sums(results.statistics, request.by, f"{money[1]} of {money[0]}", out)
 
 
-def _show_sums(statistics: pl.DataFrame, by: Sequence[str], unit: str) -> None:
-    """Print the sum of all persons, and the effect on it, in the first and every fifth year."""
+def _show_sums(statistics: pl.DataFrame, by: Sequence[str], unit: str, out: str) -> None:
+    """Print the sum of all persons, and the effect on it, in the years of the page."""
     import polars as pl
 
-    from saga.pages.group import TOTAL
+    from saga.pages.format import three_digits, unit_of
+    from saga.pages.group import TOTAL, shown_years, table_years
 
-    since_first = pl.col("year") - pl.col("year").min()
+    years = table_years(statistics)
     sums = statistics.filter(
         *(pl.col(column) == TOTAL for column in by),
         pl.col("statistic") == "total",
         ~pl.col("suppressed"),
-    ).filter(since_first % 5 == 0)
+        pl.col("year").is_in(shown_years(years)),
+    )
+    if sums.is_empty():
+        return
     headings = {"year": "Year", "value": "Sum", "lower_90": "90 % from", "upper_90": "to"}
-    tables = {f"Earnings of all persons, {unit}": headings}
+    tables = {"Earnings of all persons": headings}
     if "effect" in statistics.columns:
         ends = {"effect_lower_90": "90 % from", "effect_upper_90": "to"}
-        tables[f"What the scenario changes, {unit}"] = {"year": "Year", "effect": "Sum", **ends}
-    for title, shown in tables.items() if not sums.is_empty() else ():
-        console.table(sums.select(*shown), title, shown)
+        tables["What the scenario changes"] = {"year": "Year", "effect": "Sum", **ends}
+    amounts = pl.selectors.float()
+    for title, shown in tables.items():
+        table = sums.select(*shown)
+        largest = table.select(pl.max_horizontal(amounts.abs().max())).item()
+        scale, name = unit_of(largest)
+        table = table.with_columns(
+            (amounts / scale).map_elements(three_digits, return_dtype=pl.Float64)
+        )
+        console.table(table, f"{title}, {name}{unit}", shown)
+    if shown_years(years) != years:
+        console.result(
+            f"All years, with all digits: the rows of the statistic total in {out}/statistics.csv.",
+            {},
+            as_json=False,
+        )
 
 
 def align(

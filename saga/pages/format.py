@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import ROUND_HALF_UP, Context
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 from saga.conformal.families.set_family import SMALLEST_AMOUNT
@@ -73,7 +73,26 @@ def about(amount: float) -> str:
 
     Halves are rounded up, as a browser does, so that all pages show one number.
     """
-    return money(float(_THREE_DIGITS.create_decimal_from_float(amount)))
+    return money(three_digits(amount))
+
+
+def three_digits(value: float) -> float:
+    """The value to three significant digits, halves rounded up: 612,523,200 -> 613,000,000."""
+    return float(_THREE_DIGITS.create_decimal_from_float(value))
+
+
+def unit_of(largest: float) -> tuple[float, str]:
+    """In what amounts up to `largest` have few digits: 6e8 -> (1e6, "million "); (1, "") if small.
+
+    The largest has three digits or more of it.
+    """
+    units = ((1e9, "billion "), (1e6, "million "), (1e3, "thousand "))
+    return next((unit for unit in units if abs(largest) >= 100 * unit[0]), (1.0, ""))
+
+
+def short(value: float) -> str:
+    """A number with three significant digits: 612.52 -> "613", 4.7 -> "4.7"."""
+    return f"{Decimal(repr(three_digits(value) or 0.0)).normalize():,f}"
 
 
 def signed(amount: float) -> str:

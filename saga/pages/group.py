@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from saga.forecast_warnings import SIMULATED
-from saga.pages.format import estimated_chance, money, number, percent
+from saga.pages.format import estimated_chance, money, number, percent, short, unit_of
 from saga.pages.layout import render_page
 from saga.requests import COMPARISONS, GROUP_STATISTICS, LIFETIME_COMPARISONS
 
@@ -42,12 +42,22 @@ _OF_LIFETIMES = {
 }
 _WITHOUT_UNIT = re.compile("persons|.*gini|.*share|.*ratio")
 _MAX_YEARS, _YEAR_STEP = 8, 5  # of more than 8 years the page has 2030, 2035 .., first and last
+_PAPER_LETTERS, _PADDING = 150, 2  # of a line on A4 in the type of ranges; of a column of it
+_LARGER = 1.3  # width of a letter of values, names and headings, in those of ranges
+_AMOUNTS = ("value", "lower_90", "upper_90")
+_Texts = tuple[str, str, str]
 
 
 def table_years(statistics: pl.DataFrame) -> list[int]:
     """The years of the tables; events may be about others."""
     of_tables = statistics.filter(pl.col("statistic") != "chance")
     return of_tables["year"].drop_nulls().unique().sort().to_list()
+
+
+def shown_years(years: Sequence[int]) -> list[int]:
+    """The years that the page and the console show: all, or the first, the last and each fifth."""
+    step = 1 if len(years) <= _MAX_YEARS else _YEAR_STEP
+    return [year for year in years if year % step == 0 or year in (years[0], years[-1])]
 
 
 def describe_suppressed(statistics: pl.DataFrame, suppressed_until: Mapping[int, int]) -> str:
@@ -98,8 +108,6 @@ def render_group(
     events = statistics.filter(statistic="chance")
     groups = statistics.columns[1 : statistics.columns.index("statistic")]
     years = table_years(statistics)
-    step = 1 if len(years) <= _MAX_YEARS else _YEAR_STEP
-    shown_years = [year for year in years if year % step == 0 or year in (years[0], years[-1])]
     persons = statistics.filter(pl.col("statistic") == "persons")
     everybody = persons.filter(
         pl.col("year") == years[0], *(pl.col(group) == TOTAL for group in groups)
@@ -111,19 +119,25 @@ def render_group(
         has_persons = statistics.join(inhabited, on=groups, how="semi", maintain_order="left")
         statistics = pl.concat([has_persons, statistics.filter(pairs)])
     sections = []
-    for labels, at in ((_BY_YEAR, shown_years), (_OF_LIFETIMES, [None])):
+    for labels, at in ((_BY_YEAR, shown_years(years)), (_OF_LIFETIMES, [None])):
         shown = statistics.filter(pl.col("year").is_in(at, nulls_equal=True))
         for statistic, label in labels.items():
             hidden = pl.col("suppressed") & (statistic != "persons")  # a group is in all years
             rows = shown.filter(~hidden, statistic=statistic)
             cells = rows.partition_by(groups, maintain_order=True) if groups else [rows]
             if rows.height:
-                columns = ["lifetime" if year is None else year for year in at]
+                heads = [_words(group).capitalize() for group in groups]
+                columns = ["lifetime" if year is None else str(year) for year in at]
+                scale, scale_name = (1.0, "")
+                if not (has_no_unit := _WITHOUT_UNIT.fullmatch(statistic)):
+                    ends = rows.select(pl.max_horizontal(pl.col(_AMOUNTS).abs())).to_series()
+                    scale, scale_name = unit_of(float(ends.fill_null(0).max()))  # type: ignore[arg-type]
+                of_cells = [_page_row(cell, groups, scale) for cell in cells]
                 sections.append(
                     {
-                        "name": label if _WITHOUT_UNIT.fullmatch(statistic) else f"{label}, {unit}",
-                        "columns": [*(_words(group).capitalize() for group in groups), *columns],
-                        "rows": [_page_row(cell, groups) for cell in cells],
+                        "name": label if has_no_unit else f"{label}, {scale_name}{unit}",
+                        "groups": heads,
+                        "blocks": _blocks(heads, columns, of_cells),
                     }
                 )
     by = [_words(group) for group in groups]
@@ -141,7 +155,8 @@ def render_group(
         "weighted": bool(provenance.get("weighted")),
         "simulated": SIMULATED if provenance.get("trained_on") == "simulated people" else "",
         "suppressed": described,
-        "years_left_out": shown_years != years,
+        "years_left_out": shown_years(years) != years,
+        "last_seen_earlier": provenance.get("last_seen_earlier"),
         "sections": sections,
         "chances": [(row["event"], _chance(row)) for row in events.iter_rows(named=True)],
         "provenance": {_words(name): str(value) for name, value in provenance.items()},
@@ -153,24 +168,55 @@ def _chance(row: Mapping[str, Any]) -> str:
     return "x" if row["suppressed"] else estimated_chance(row["value"], row["mc_error"])
 
 
-def _page_row(cell: pl.DataFrame, groups: Sequence[str]) -> dict[str, Any]:
+def _blocks(
+    groups: Sequence[str], years: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The years in blocks, each as wide as paper allows: its `years` and the `rows` with theirs."""
+    names = zip(groups, *(row["groups"] for row in rows), strict=True)
+    of_groups = sum(_PADDING + _LARGER * max(map(len, each)) for each in names)
+    blocks: list[list[int]] = []
+    left = 0.0
+    for j, year in enumerate(years):
+        values, *ranges = zip(*(row["texts"][j] for row in rows), strict=True)
+        larger = _LARGER * max(map(len, (year, *values)))
+        width = _PADDING + max(larger, *(len(line) for lines in ranges for line in lines))
+        if not blocks or width > left:
+            blocks.append([])
+            left = _PAPER_LETTERS - of_groups
+        blocks[-1].append(j)
+        left -= width
+    return [
+        {
+            "years": [years[j] for j in block],
+            "rows": [{**row, "texts": [row["texts"][j] for j in block]} for row in rows],
+        }
+        for block in blocks
+    ]
+
+
+def _page_row(cell: pl.DataFrame, groups: Sequence[str], scale: float) -> dict[str, Any]:
     """A row of the page: the groups of a cell, and its values and bands by year."""
     levels = [cell[group][0] for group in groups]
     return {
         "groups": ["all" if level == TOTAL else _words(level) for level in levels],
-        "texts": [_texts(row) for row in cell.iter_rows(named=True)],
+        "texts": [_texts(row, scale) for row in cell.iter_rows(named=True)],
         "is_total": all(level == TOTAL for level in levels),
     }
 
 
-def _texts(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    """A value, its band and the effect on it in words; x if it is suppressed."""
+def _texts(row: Mapping[str, Any], scale: float) -> _Texts:
+    """A value, its band and the effect on it in words; x if it is suppressed.
+
+    Amounts are divided by `scale` and have three digits.
+    """
     statistic = row["statistic"]
 
     def text(value: float) -> str:
         if statistic.endswith("share"):
             return percent(value)
-        return number(value) if statistic.endswith(("gini", "ratio")) else money(value)
+        if statistic.endswith(("gini", "ratio")):
+            return number(value)
+        return money(value) if statistic == "persons" else short(value / scale)
 
     if row["suppressed"] or row["value"] is None:
         return "x" if row["suppressed"] else "", "", ""
@@ -178,10 +224,10 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, str, str]:
     limits = f"{text(row['lower_90'])} to {text(row['upper_90'])}" if has_band else ""
     effect = ""
     if has_band and row.get("effect_lower_90") is not None:
-        scale, unit = (100, " points") if statistic.endswith("share") else (1, "")
-        change, low, high = (scale * row[f"effect{end}"] for end in ("", "_lower_90", "_upper_90"))
+        factor, unit = (100, " points") if statistic.endswith("share") else (1, "")
+        change, low, high = (factor * row[f"effect{end}"] for end in ("", "_lower_90", "_upper_90"))
         show = "{:.1f}".format if unit else text
-        effect = f"{show(change)}{unit} ({show(low)} to {show(high)})"
+        effect = f"change {show(change)}{unit} ({show(low)} to {show(high)})"
     return text(row["value"]), limits, effect
 
 

@@ -56,6 +56,12 @@ class DisclosureRules:
         if self.count_base < 1 or self.amount_base < 1:
             raise UsageError("Numbers are rounded to multiples of 1 or more.")
 
+    def published_persons(self, persons: int) -> str:
+        """A number of persons as it may be published: "fewer than 10", or rounded."""
+        if persons < self.minimum:
+            return f"fewer than {self.minimum}"
+        return f"{round(persons / self.count_base) * self.count_base:,}"
+
     def describe(self) -> dict[str, float]:
         """The rules by name."""
         return asdict(self)

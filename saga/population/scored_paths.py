@@ -69,6 +69,14 @@ class PathRows:
         return [year for year in self.years if year >= full[0]]
 
     @cached_property
+    def n_last_seen_earlier(self) -> int:
+        """How many persons have paths that begin before the first full year."""
+        first = (
+            self.rows.filter(pl.col("path") == 0).group_by("person_id").agg(pl.col("year").min())
+        )
+        return first.filter(pl.col("year") < self.full_years[0]).collect().height
+
+    @cached_property
     def person_ids(self) -> list[str]:
         """The persons, sorted."""
         return self.rows.select(pl.col("person_id").unique().sort()).collect().to_series().to_list()

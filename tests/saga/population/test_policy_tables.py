@@ -19,7 +19,7 @@ from scored_folder import path_rows, write_scored
 from saga.batch.run_folder import MANIFEST
 from saga.data.facts import shipped_facts
 from saga.files.atomic import digest_file
-from saga.pages.format import estimated_chance
+from saga.pages.format import estimated_chance, unit_of
 from saga.pages.group import TOTAL
 from saga.population import policy_tables
 from saga.population.table_files import _excel_file, stata_file
@@ -123,7 +123,10 @@ def test_the_sum_of_all_persons_is_printed(scored: Path, panel: Path, tmp_path: 
     sums = table.filter(pl.col("statistic") == "total", pl.col("sex") == TOTAL)
     year, value, lower, upper = sums.select("year", "value", "lower_90", "upper_90").row(0)
     shown = next(row.split() for row in printed.splitlines() if row.split()[:1] == [f"{year}"])
-    assert shown == [f"{year}", *(f"{number:,.0f}" for number in (value, lower, upper))]
+    scale, unit = unit_of(sums["upper_90"].max())  # type: ignore[arg-type]
+    assert f"all persons, {unit}" in " ".join(printed.split())
+    numbers = [float(number.replace(",", "")) for number in shown[1:]]
+    assert numbers == pytest.approx([value / scale, lower / scale, upper / scale], rel=5e-3)
 
 
 def test_a_rare_cell_and_others_that_would_reveal_it_are_hidden_in_all_years(
@@ -151,10 +154,18 @@ def test_few_records_that_end_early_hide_nothing_of_later_years(
     earnings = np.random.default_rng(8).lognormal(12, 0.5, (PERSONS, YEARS, PATHS))
     early = path_rows(earnings[:5, :1], first_year=2022)
     rows = [early, path_rows(earnings)]
-    tables = []
+    tables, earlier = [], []
     for name, parts in (("with", rows), ("without", rows[1:])):
         scored = write_scored(tmp_path / f"{name}-paths", pl.concat(parts))
         tables.append(_run(scored, panel, tmp_path / name).drop_nulls("year"))
+        out = tmp_path / f"{name}-again"
+        earlier.append(answer("tables", scored, "--out", out)["last_seen_earlier"])
+        assert ("were last seen before 2022" in (out / "tables.html").read_text()) == bool(
+            earlier[-1]
+        )
+    assert earlier == [5, 0]
+    published = json.loads((tmp_path / "with-again" / "provenance.json").read_text())
+    assert published["last_seen_earlier"] == "fewer than 10", "it is a number of persons as others"
     assert tables[0].equals(tables[1])
     assert tables[0]["year"].min() == 2023
 
@@ -226,7 +237,7 @@ def test_all_formats_have_the_same_numbers_and_no_hidden_one(
     women = table.filter(statistic="persons", sex="female", education_level=TOTAL, year=2023)
     assert f"<td>{women['value'].item():,.0f}</td>" in page
     assert ">x</td>" in page
-    assert "Sum of earnings, SEK of 2022" in page
+    assert re.search(r"Sum of earnings, [a-z]+ SEK of 2022", page)
     provenance = json.loads((out / "provenance.json").read_text())
     assert provenance["rules"]["minimum"] == 10
     assert len(provenance["scored"]) == 64
