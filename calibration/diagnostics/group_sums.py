@@ -3,11 +3,17 @@
 The error is that of forecasts given the realised macro series, if there are any. Persons of one
 year have errors in common, so its standard error is the larger of two: with persons as independent,
 and with the years of the outcomes as independent. The band is that of forecasts as they are issued.
+
+A verdict "holds" needs both: a mean that is right, and bands that contain the outcomes. One band
+of 90 % misses once in ten times, and groups of one economy miss together, so a miss proves nothing
+and makes a figure unclear. The bands of a horizon do not hold if fewer contain the outcome than in
+90 of 100 simulated futures, whose groups miss together as the forecaster says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,13 +33,14 @@ from saga.data.panel import Panel
 from saga.model_error import EVERYBODY, GROUPS, ModelError
 from saga.paths import Paths
 from saga.population.cell_statistics import PathStatistic
-from saga.population.group_bands import band
+from saga.population.group_bands import band, central_range
 from saga.population.growth_rule import GrowthRule
 from saga.population.scored_paths import last_known, rows_of
 
 Array = NDArray[Any]
 QUESTION = "sum"
 _ALIKE = ("sex", "education_level")  # with the age: whom the rule takes for alike
+_RARE = 0.1  # so few futures have as few bands with the outcome, if the forecaster is right
 # (Horizon, grouping, group) -> sums over the persons of a group on each path, (M,).
 PathSums = dict[tuple[int, str, str], Array]
 
@@ -97,6 +104,7 @@ def tabulate_sums(
     z = float(stats.norm.ppf(1 - QUESTION_ALPHA / max(len(shown), 1) / 2))
     table = Rows()
     verdicts: dict[int, list[Verdict]] = {h: [] for h in cases.results}
+    bands = {h: _Bands() for h in cases.results}
     for (h, grouping, group), rows in shown.items():
         frame, n = cases.results[h].frame[rows], len(rows)
         forecast, outcome = (float(frame[name].mean()) for name in ("mean", "y"))  # type: ignore[arg-type]
@@ -105,7 +113,6 @@ def tabulate_sums(
         size, se = outcome / forecast - 1, _standard_error(frame) / forecast
         name = None if grouping == ALL else f"{grouping}={group}"
         verdict = Verdict(QUESTION, h, group=name).of_mean(size, n, se, z)
-        verdicts[h].append(verdict)
         as_issued = float(issued.results[h].frame["mean"][rows].mean())  # type: ignore[arg-type]
         row: dict[str, Any] = {"lower_90": None, "upper_90": None, "inside": None, "value": None}
         if (h, grouping, group) in path_sums:
@@ -115,6 +122,10 @@ def tabulate_sums(
             limits = band(PathStatistic(values, np.zeros((2, len(values)))), model=sd)
             row |= {"lower_90": limits.lower_90, "upper_90": limits.upper_90}
             row["inside"] = float(limits.lower_90 <= outcome <= limits.upper_90)  # type: ignore[operator]
+            bands[h].add(values, inside=bool(row["inside"]), everybody=grouping == ALL)
+            if verdict.status == "holds" and not row["inside"]:
+                verdict = replace(verdict, status="unclear")
+        verdicts[h].append(verdict)
         if by_rule is not None:
             ruled = frame.select("person_id").join(by_rule, on="person_id", how="left")[str(h)]
             row["value"] = ruled.fill_nan(None).mean()
@@ -126,7 +137,35 @@ def tabulate_sums(
                 **{"n": n, "size": size, "reach": z * se, "status": verdict.status},
             }
         )
-    return table, [worst_verdict(v) if v else Verdict(QUESTION, h) for h, v in verdicts.items()]
+    return table, [
+        bands[h].judge(worst_verdict(v)) if v else Verdict(QUESTION, h) for h, v in verdicts.items()
+    ]
+
+
+@dataclass
+class _Bands:
+    """How many bands of a horizon contain the outcome, and how many do in each simulated future."""
+
+    inside: int = 0
+    in_futures: Array | int = 0  # (M,)
+    misses_everybody: bool = False
+
+    def add(self, values: Array, *, inside: bool, everybody: bool) -> None:
+        """Count the band of a group with these means on paths, (M,).
+
+        The model's error widens values and band alike, so a future is inside with or without it.
+        """
+        lower, upper = central_range(values)
+        self.inside += inside
+        self.in_futures = self.in_futures + ((values >= lower) & (values <= upper))
+        self.misses_everybody |= everybody and not inside
+
+    def judge(self, verdict: Verdict) -> Verdict:
+        """The verdict on the means, unclear instead of "holds" if the bands do not hold."""
+        is_rare = float(np.mean(self.in_futures <= self.inside)) < _RARE
+        if verdict.status == "holds" and (self.misses_everybody or is_rare):
+            return replace(verdict, status="unclear")
+        return verdict
 
 
 def _standard_error(frame: pl.DataFrame) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -81,6 +83,57 @@ def test_bands_of_sums_come_from_joint_paths_and_have_the_error_of_the_model() -
     assert width == pytest.approx(2 * 1.645 * 5, rel=0.15)
     assert with_model == pytest.approx(width * 2**0.5, rel=0.05)
     assert rows["inside"][0] == 1
+
+
+def _with_groups(results: dict[int, PersonResults]) -> Cases:
+    """The persons in twenty groups of 200."""
+    groups = pl.DataFrame({"person_id": results[1].frame["person_id"]}).with_columns(
+        part=pl.int_range(N).mod(20).cast(pl.String)
+    )
+    return Cases.of(results, groups, Calibrator.identity(), seed=0, min_persons=10)
+
+
+@pytest.mark.parametrize(
+    ("everybody", "of_groups", "misses", "expected"),
+    [
+        (0.05, 0.05, 0, "holds"),
+        (0.0005, 0.05, 0, "unclear"),  # the mean is right, and its range is far too narrow
+        (0.05, 0.05, 12, "unclear"),  # that of everybody holds, those of groups do not
+    ],
+)
+def test_a_right_mean_holds_only_with_ranges_that_contain_it(
+    everybody: float, of_groups: float, misses: int, expected: str
+) -> None:
+    rng = np.random.default_rng(3)
+    results = _results(rng, 0.0)
+    cases = _with_groups(results)
+    spread = {(1, "all", "all"): N * (101 + 100 * everybody * rng.standard_normal(400))}
+    for number in range(20):
+        around = 100.0 + 30 * (number < misses)
+        economy = 100 * of_groups * rng.standard_normal(400)
+        spread[1, "part", str(number)] = 200 * (around + economy)
+    rows, (verdict,) = tabulate_sums(cases, cases, spread, None, None)
+    assert verdict.status == expected
+    missed = [row for row in rows if not row["inside"]]
+    assert not any(row["status"] == "holds" for row in missed)
+
+
+def test_ranges_of_a_right_forecaster_seldom_take_a_verdict_away() -> None:
+    """All groups have one economy, so all of them miss together in a tenth of the worlds."""
+    rng = np.random.default_rng(4)
+    found = []
+    for _ in range(60):
+        results = _results(rng, 0.0)
+        cases, economy = _with_groups(results), 0.03 * rng.standard_normal(401)
+        of_world = results[1].frame.with_columns(
+            pl.col("y") * (1 + economy[-1]), mean=100 * (1 + economy[-1])
+        )
+        cases = _with_groups({1: replace(results[1], frame=of_world)})
+        sums = {(1, "part", str(k)): 200 * 100 * (1 + economy[:-1]) for k in range(20)}
+        sums[1, "all", "all"] = N * 100 * (1 + economy[:-1])
+        found.append(tabulate_sums(cases, cases, sums, None, None)[1][0].status)
+    # Persons' own parts add some: the mean of 200 has an error of 2 %, beside 3 % of the economy.
+    assert found.count("unclear") <= 60 * 0.1 + 3 * (60 * 0.1 * 0.9) ** 0.5
 
 
 def test_sums_on_paths_are_those_of_persons_with_an_outcome() -> None:
