@@ -15,7 +15,7 @@ import polars as pl
 from saga.conformal.calibration_table import ALL
 from saga.pages.theme import BAND, GREY, INK, LINE, draw_svg
 
-STATUS = {
+STATUS = {  # colour and shape
     "holds": ("#1a7f37", "circle"),
     "unclear": (GREY, "square"),
     "watch": ("#9a6700", "triangle-up"),
@@ -133,8 +133,10 @@ def coverage_chart(table: pl.DataFrame) -> Any:
     rows = table.with_columns(_panel(pl.col("coverage"), "{} % intervals", 100))
     base = alt.Chart(rows).encode(x=_horizon())
     target = _rule(rows, "mean(coverage):Q")
-    layers = [_band(base, 16), target, _points(base).encode(y="inside:Q")]
-    return _panels(layers, rows, height=170, independent=True)
+    legend = _legend()
+    legend.labelExpr = "datum.label == 'unclear' ? 'cannot tell' : datum.label"
+    points = _points(base, legend=legend).encode(y="inside:Q")
+    return _panels([_band(base, 16), target, points], rows, height=170, independent=True)
 
 
 def vintages_chart(errors: pl.DataFrame) -> Any:
@@ -443,13 +445,13 @@ def _band(base: Any, size: int) -> Any:
     )
 
 
-def _points(base: Any, size: int = 60) -> Any:
+def _points(base: Any, size: int = 60, legend: Any = None) -> Any:
     """Points with the colour and shape of their status."""
     names = list(STATUS)
     colours, shapes = zip(*STATUS.values(), strict=True)
     return base.mark_point(filled=True, size=size, opacity=1).encode(
-        color=alt.Color("status:N", scale=alt.Scale(domain=names, range=colours), legend=None),
-        shape=alt.Shape("status:N", scale=alt.Scale(domain=names, range=shapes), legend=None),
+        color=alt.Color("status:N", scale=alt.Scale(domain=names, range=colours), legend=legend),
+        shape=alt.Shape("status:N", scale=alt.Scale(domain=names, range=shapes), legend=legend),
     )
 
 

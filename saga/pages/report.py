@@ -124,11 +124,13 @@ FACT_LABELS = {
 }
 
 
-# Sentences about the intervals for all persons together, by the status of their verdict.
+# Sentences about the intervals for all persons together, by the status of their verdict; "watch"
+# is divided by the side on which they are.
 SHORT_ANSWERS = {
     "holds": "For all persons together, the intervals covered as many as stated {} ahead.",
-    "watch": "For all persons together, {} ahead a little fewer persons than stated were inside, "
-    "or more than stated.",
+    "fewer": "For all persons together, {} ahead a little fewer persons than stated were inside.",
+    "more": "For all persons together, {} ahead more persons than stated were inside: the "
+    "intervals are wider than necessary.",
     "fails": "For all persons together, the intervals did not cover as many as stated {} ahead: do "
     "not rely on them there.",
     "unclear": "Too few persons could be followed {} ahead to tell.",
@@ -162,8 +164,8 @@ def render_report(
     answered = {question for (question, _), row in verdicts.items() if row["status"] != "unclear"}
     n_answered = sum(row["status"] != "unclear" for row in verdicts.values())
     labels = label_groups(tables["coverage"].filter(~everybody))
-    use_horizon, uses = decide_uses(tables, headline, simulated=bool(record.get("people")))
-    unit = f"{record.get('currency', '')} a year, prices of {record.get('price_year', '')}".strip()
+    unit = _unit(record)
+    use_horizon, uses = decide_uses(tables, headline, unit, simulated=bool(record.get("people")))
     return render_page(
         "report.html",
         {
@@ -182,7 +184,7 @@ def render_report(
             "verdicts": verdicts,
             "answered": answered,
             "is_small": n_answered < _FEW_ANSWERED * len(verdicts),
-            "short_answers": _short_answers(by_status),
+            "short_answers": _short_answers(verdicts, by_status),
             "known": _what_is_known(tables, headline),
             "miss": MISS,
             "years_ahead": years_ahead,
@@ -227,7 +229,7 @@ def make_brief(diagnostics: Diagnostics, *, bundle: str | None = None) -> Brief:
     tables, record = diagnostics.tables, diagnostics.provenance
     headline, verdicts = _headline(tables), _verdicts(tables)
     horizons = tables["verdicts"]["horizon"].unique().sort().to_list()
-    _, uses = decide_uses(tables, headline, simulated=bool(record.get("people")))
+    _, uses = decide_uses(tables, headline, _unit(record), simulated=bool(record.get("people")))
     by_status = _horizons_by_status(verdicts, horizons)
     known = [
         row
@@ -236,8 +238,12 @@ def make_brief(diagnostics: Diagnostics, *, bundle: str | None = None) -> Brief:
     ]
     shown = tables["coverage"].filter(grouping=ALL).drop_nulls("inside")
     digest = record.get("bundle", "-")
+    # A bundle that is published again with its results has another digest.
+    judged = f", whose model and calibration are those of {digest[:12]}"
+    holder = f"{(bundle or digest)[:12]}{judged if bundle not in (None, digest) else ''}"
+    n_persons = f"{int(record['persons']):,}" if record.get("persons") else "the"
     people = f"{record['people']}. " if record.get("people") else ""
-    answers = [text for _, text in _short_answers(by_status)]
+    answers = [text for _, text in _short_answers(verdicts, by_status)]
     for row in known:
         answers.append(
             f"{years_ahead([row['horizon']])} ahead {row['n']:,} persons were judged; about "
@@ -246,15 +252,15 @@ def make_brief(diagnostics: Diagnostics, *, bundle: str | None = None) -> Brief:
         )
     return Brief(
         title="Can these forecasts be trusted?",
-        about=f"{people}Calibration report of the bundle {(bundle or digest)[:12]}, judged on "
-        f"{record.get('persons', 'the')} test persons of the panel {record.get('panel', '?')}; "
-        f"outcomes up to {record.get('last_year', '?')}.",
+        about=f"{people}Calibration report of the bundle {holder}. It was judged on "
+        f"{n_persons} test persons of the panel {record.get('panel', '?')}; "
+        f"outcomes up to {record.get('last_year', '?')}. Amounts in {_unit(record)}.",
         uses=uses,
         answers=answers,
         chart=coverage_chart(shown) if len(shown) else None,
         caption="Share of persons inside the intervals by years ahead. Each mark should lie in its "
         "grey bar, where chance would put it; the dashed line is the stated coverage.",
-        source=f"SAGA {current_version()}. Bundle {digest}, calibration "
+        source=f"SAGA {current_version()}. Judged: bundle {digest}, calibration "
         f"{record.get('calibration', '-')}, seed {record.get('seed', '-')}. The whole report: saga "
         "report.",
     )
@@ -279,12 +285,27 @@ def years_ahead(horizons: Sequence[int]) -> str:
     return f"{text} year{'' if text == '1' else 's'}"
 
 
-def _short_answers(by_status: Mapping[str, Sequence[int]]) -> list[tuple[str, str]]:
+def _unit(record: Mapping[str, str]) -> str:
+    """The unit of money of the results."""
+    return f"{record.get('currency', '')} a year, prices of {record.get('price_year', '')}".strip()
+
+
+def _short_answers(
+    verdicts: Mapping[tuple[str, int], Mapping[str, Any]], by_status: Mapping[str, Sequence[int]]
+) -> list[tuple[str, str]]:
     """Status and sentence about the intervals for everyone."""
+    of_watch: dict[str, list[int]] = {"fewer": [], "more": []}
+    for h in by_status["watch"]:
+        of_watch["more" if verdicts["coverage", h]["size"] > 0 else "fewer"].append(h)
+    horizons = {
+        "holds": ("holds", by_status["holds"]),
+        **{side: ("watch", of_side) for side, of_side in of_watch.items()},
+        **{status: (status, by_status[status]) for status in ("fails", "unclear")},
+    }
     return [
-        (status, SHORT_ANSWERS[status].format(years_ahead(by_status[status])))
-        for status in ("holds", "watch", "fails", "unclear")
-        if by_status[status]
+        (status, SHORT_ANSWERS[sentence].format(years_ahead(ahead)))
+        for sentence, (status, ahead) in horizons.items()
+        if ahead
     ]
 
 

@@ -30,34 +30,35 @@ class Use:
 class _Figures:
     """The rows of the diagnostics that answers are read from, at one horizon and coverage."""
 
-    totals: Mapping[str, Any] | None
+    totals: Mapping[str, Any] | None  # of everybody
     width: Mapping[str, Any] | None
     rule: Mapping[str, Any] | None  # "same as last year", compared with the intervals
     statuses: Mapping[str, str]
 
 
 def decide_uses(
-    tables: Mapping[str, pl.DataFrame], coverage: float, simulated: bool
+    tables: Mapping[str, pl.DataFrame], coverage: float, unit: str, simulated: bool
 ) -> tuple[int, list[Use]]:
     """The horizon nearest to five years, and the uses at it.
 
     Args:
         tables: The tables of the diagnostics.
         coverage: The coverage of the intervals that are named.
+        unit: Unit of money.
         simulated: Whether the persons judged are simulated.
     """
     verdicts = tables["verdicts"]
     h = min(verdicts["horizon"].unique().to_list(), key=lambda each: (abs(each - YEARS), each))
     everybody = {"grouping": ALL, "coverage": coverage}
     figures = _Figures(
-        _first(tables["mean_error"].filter(horizon=h)),
+        _first(tables["sums"].filter(horizon=h, grouping=ALL)),
         _first(tables["widths"].filter(horizon=h, **everybody)),
         _first(tables["efficiency"].filter(horizon=h, rule="last_year")),
         dict(verdicts.filter(horizon=h).select("question", "status").iter_rows()),
     )
     return h, [
         _budget(figures, h, simulated),
-        _one_person(figures, coverage),
+        _one_person(figures, h, coverage, unit),
         _instead_of_last_year(figures),
     ]
 
@@ -66,10 +67,10 @@ def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
     """For sums over many persons: whether the sums of everybody and of groups were right."""
     status = figures.statuses.get("sum", "unclear")
     measured = "too few persons could be followed"
-    if figures.totals is not None and figures.totals["mean_outcome"]:
-        error = figures.totals["mean_forecast"] / figures.totals["mean_outcome"] - 1
-        side = "above" if error > 0 else "below"
-        measured = f"the forecast total was {short_percent(error)} {side} the true total"
+    if figures.totals is not None:
+        side = "above" if figures.totals["size"] > 0 else "below"
+        size = short_percent(figures.totals["size"])
+        measured = f"the true total was {size} {side} the forecast total"
     reason = (
         f"In this test {measured}. In a total the errors of single persons cancel out. An error "
         "that all share, such as a recession, does not: use the range of the total, and compute "
@@ -89,7 +90,7 @@ def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
     return Use(f"A budget {h} years ahead, for many persons", answer, status, reason)
 
 
-def _one_person(figures: _Figures, coverage: float) -> Use:
+def _one_person(figures: _Figures, h: int, coverage: float, unit: str) -> Use:
     """Never: whatever the verdicts, intervals hold on average over persons."""
     outside = round(1 / (1 - coverage))
     reason = (
@@ -99,8 +100,8 @@ def _one_person(figures: _Figures, coverage: float) -> Use:
     if figures.width is not None and figures.width["width"] is not None:
         width, typical = figures.width["width"], figures.width["typical"]
         reason += (
-            f" A typical interval is {money(width)} wide, for a typical forecast of "
-            f"{money(typical)}."
+            f" A typical {short_percent(coverage)} interval {h} years ahead is {money(width)} "
+            f"wide, for a typical forecast of {money(typical)} ({unit})."
         )
     reason += " Intervals hold for many persons together, not for each of them."
     return Use("A decision on one person", "No", "fails", reason)

@@ -24,9 +24,9 @@ from saga.bundle import Bundle
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.diagnostics_tables import STATUSES, TABLES, Diagnostics
-from saga.pages.format import percent
+from saga.pages.format import percent, short_percent
 from saga.pages.layout import MARK
-from saga.pages.report import make_brief, render_report
+from saga.pages.report import SHORT_ANSWERS, make_brief, render_report, years_ahead
 from saga.pages.uses import decide_uses
 from tests.command_line import answer, done, refusal
 
@@ -171,8 +171,36 @@ def with_status(diagnostics: Diagnostics, **statuses: str) -> Diagnostics:
     )
 
 
+UNIT = "SEK a year, prices of 2022"
+
+
+def test_an_error_of_the_sum_has_one_figure_and_an_interval_its_coverage_horizon_and_unit(
+    faultless: Diagnostics,
+) -> None:
+    horizon, (budget, one_person, _) = decide_uses(faultless.tables, 0.9, UNIT, simulated=False)
+    (of_all,) = faultless["sums"].filter(grouping="all", horizon=horizon).to_dicts()
+    table = Page(render_report(faultless)).tables
+    shown = next(rows for caption, rows in table.items() if caption.startswith("Mean earnings of"))
+    difference = next(row[4] for row in shown if row[0] == f"{horizon}")
+    assert difference == percent(of_all["size"])
+    assert short_percent(of_all["size"]) in budget.reason
+    assert f"90 % interval {horizon} year" in one_person.reason
+    assert UNIT in one_person.reason
+
+
+@pytest.mark.parametrize(("size", "sides"), [(0.01, ["more"]), (-0.01, ["fewer"])])
+def test_intervals_that_are_slightly_off_are_said_to_cover_more_or_fewer(
+    faultless: Diagnostics, size: float, sides: list[str]
+) -> None:
+    judged = with_status(faultless, coverage="watch")
+    of_size = judged["verdicts"].with_columns(size=pl.lit(size))
+    brief = make_brief(replace(judged, tables={**judged.tables, "verdicts": of_size}))
+    horizons = years_ahead(faultless["verdicts"]["horizon"].unique().sort().to_list())
+    assert brief.answers[: len(sides)] == [SHORT_ANSWERS[side].format(horizons) for side in sides]
+
+
 def answers(diagnostics: Diagnostics, *, simulated: bool = False) -> list[str]:
-    return [use.answer for use in decide_uses(diagnostics.tables, 0.9, simulated)[1]]
+    return [use.answer for use in decide_uses(diagnostics.tables, 0.9, UNIT, simulated)[1]]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +229,7 @@ def test_a_brief_is_one_page_with_the_answers_of_the_report(
     faultless: Diagnostics, tmp_path: Path, suffix: str
 ) -> None:
     brief, out = make_brief(faultless), tmp_path / f"brief{suffix}"
-    _, uses = decide_uses(faultless.tables, 0.9, simulated=False)
+    _, uses = decide_uses(faultless.tables, 0.9, UNIT, simulated=False)
     assert [use.question for use in brief.uses] == [use.question for use in uses]
     brief.write(out)
     first = out.read_bytes()
@@ -212,7 +240,7 @@ def test_a_brief_is_one_page_with_the_answers_of_the_report(
     with ZipFile(out) as parts:
         text = unescape(re.sub(r"<[^>]*>", "", parts.read("word/document.xml").decode()))
         assert any(name.endswith(".png") for name in parts.namelist())
-    for part in (*brief.answers, *(use.reason for use in uses), brief.caption):
+    for part in (*brief.answers, *(use.reason for use in brief.uses), brief.caption):
         assert part in text
 
 
