@@ -9,7 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from saga.forecaster import Forecaster
 
 STANDARD = Path("-")  # standard input or output
+_NAMED_PERSONS = 3  # of one warning on standard error
 
 
 @dataclass(frozen=True)
@@ -438,8 +439,20 @@ def command_line(ctx: typer.Context) -> str:
     return shlex.join(["saga", *ctx.obj])
 
 
+def _with_persons(warning: "ForecastWarning", names: Sequence[str]) -> str:
+    """The text of a merged warning, with some of the persons it is about, if they are named."""
+    match names:
+        case []:
+            return str(warning)
+        case [name]:
+            return str(replace(warning, person_id=name))
+    such_as = "such as " if len(names) > _NAMED_PERSONS else ""
+    persons = ", ".join(names[:_NAMED_PERSONS])
+    return f"{str(warning).removesuffix(')')}: {such_as}{persons})"
+
+
 def show_warnings(warnings: "Sequence[ForecastWarning]") -> list[dict[str, object]]:
-    """Print warnings on standard error, with numbers of persons; return them for `--json`.
+    """Print warnings on standard error, with up to three persons; return them for `--json`.
 
     What a mapping did is noted when the panel is read.
     """
@@ -447,5 +460,6 @@ def show_warnings(warnings: "Sequence[ForecastWarning]") -> list[dict[str, objec
 
     for warning in merge_warnings(warnings, max_persons=0):
         if warning.code not in ("made-unknown", "unmatched"):
-            console.note(f"Warning: {warning}")
+            same = (each.person_id for each in warnings if each.message == warning.message)
+            console.note(f"Warning: {_with_persons(warning, [name for name in same if name])}")
     return warning_dicts(warnings)

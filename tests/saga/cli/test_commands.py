@@ -20,8 +20,10 @@ import saga.training
 
 from saga.bundle import Bundle, replace_parts
 from saga.cli import console
+from saga.cli.inputs import show_warnings
 from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.files.tables import read_provenance
+from saga.forecast_warnings import ForecastWarning
 from saga.states.codes import COLUMNS
 from tests.command_line import answer, done, error_text, refusal, run
 from tests.encoded import encoded
@@ -558,3 +560,15 @@ def test_what_a_compiled_library_prints_is_not_part_of_a_result(
         os.write(1, b"tmpSolver.run();\n")
     os.write(1, b"{}")
     assert capfd.readouterr().out == "{}"
+
+
+def test_a_warning_names_up_to_three_persons(capsys: pytest.CaptureFixture[str]) -> None:
+    for names, told in (
+        (["P1"], "(person P1)"),
+        (["P1", "P2"], "(2 persons: P1, P2)"),
+        (["P1", "P2", "P3", "P4"], "(4 persons: such as P1, P2, P3)"),
+    ):
+        show_warnings([ForecastWarning("beyond-age", "Late.", person_id=name) for name in names])
+        assert capsys.readouterr().err == f"Warning: Late. {told}\n"
+    show_warnings([ForecastWarning("beyond-age", "Late.", count=30)])
+    assert capsys.readouterr().err == "Warning: Late. (30 persons)\n"
