@@ -70,8 +70,11 @@ export function linkOptions() {
   return options.persons === EXAMPLE ? { ...options, compare, against } : options;
 }
 
-function fillPanels() {
-  fillSelect("persons", [...[...panels].map(([id, panel]) => [id, panel.name]), ...(panels.size ? [] : [["", "none yet"]])]);
+/** Offers the panels; nothing is chosen if there are none, or if the file of the name `unread` is not read. */
+function fillPanels(unread = "") {
+  const none = unread ? [["", `none: ${unread} is not read`]] : panels.size ? [] : [["", "none yet"]];
+  fillSelect("persons", [...none, ...[...panels].map(([id, panel]) => [id, panel.name])]);
+  if (none.length) choose("persons", "");
 }
 
 /** Reads the chosen file: CSV as the records of the other view, Parquet as the bytes that are sent. */
@@ -79,9 +82,11 @@ async function readFile() {
   const [file] = element("panel").files;
   if (!file) return false;
   element("panel").value = ""; // so that the same file may be chosen again, mended
+  panels.delete("file"); // a refused file must not leave the one before in its place
+  fillPanels(file.name);
   const isTable = file.name.toLowerCase().endsWith(".parquet");
   const persons = isTable ? undefined : [...parsePersons(await readText(file), service.columns).values()];
-  panels.set("file", { name: persons ? `Your file: ${persons.length} persons` : "Your file", persons, table: isTable ? file : undefined, answers: new Map() });
+  panels.set("file", { name: persons ? `${file.name}: ${persons.length} persons` : file.name, persons, table: isTable ? file : undefined, answers: new Map() });
   fillPanels();
   choose("persons", "file");
   fillPair();
@@ -93,8 +98,10 @@ async function readJoining() {
   const [file] = element("joining-file").files;
   if (!file) return false;
   element("joining-file").value = "";
+  joining = [];
+  fillSelect("joining", [["", "nobody"]]);
   joining = parseEntrants(await readText(file));
-  fillSelect("joining", [["", "nobody"], ["file", `Your file: ${joining.length} rows`]]);
+  fillSelect("joining", [["", "nobody"], ["file", `${file.name}: ${joining.length} rows`]]);
   choose("joining", "file");
   return true;
 }

@@ -137,6 +137,26 @@ def test_what_is_wrong_with_a_file_is_said_without_its_amounts(
 
 
 @pytest.mark.thorough
+def test_a_file_is_named_and_a_refused_one_leaves_none_before_it_chosen(
+    service: Running, visit: Callable[..., Page], tmp_path: Path
+) -> None:
+    page = visit(service.url + OWN)
+    rows = panel_of(12, 12)
+    chosen = "document.getElementById('persons').selectedOptions[0].text"
+    upload(page, rows, tmp_path / "first.csv")
+    assert page.evaluate(chosen) == "first.csv: 24 persons"
+    assert words(page, "#who").startswith("first.csv: 24 persons, ")
+    upload(page, rows.rename({"earnings": "income"}), tmp_path / "second.csv")
+    assert "first" not in page.inner_text("#persons")
+    assert "second.csv" in page.evaluate(chosen)
+    page.get_by_role("button", name="Show the forecast").click()
+    page.wait_for_selector("#problem:has-text('Choose a file of persons')")
+    assert not page.is_visible("#answer")
+    upload(page, rows, tmp_path / "third.csv")
+    assert page.evaluate(chosen) == "third.csv: 24 persons"
+
+
+@pytest.mark.thorough
 def test_persons_who_join_later_count_as_in_the_library(
     service: Running, visit: Callable[..., Page], tiny_bundle: Path, tmp_path: Path
 ) -> None:
