@@ -1,7 +1,8 @@
 """Connections: how many there are, how long one may be silent, and errors of HTTP itself.
 
 uvicorn's protocol waits for headers without a limit of time, and accepts connections until the
-process can open no more files. In both ways a few silent clients could stop the service.
+process can open no more files. In both ways a few silent clients could stop the service. It also
+takes an answer for sent when the system has only begun to send it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 _OTHER_VERSION = re.compile(rb"^[A-Z]+ \S+ HTTP/(?!1\.[01]$)\d")
+# Bytes a second of an answer that a client must read, in each `write_seconds`. A client that reads
+# 32 KiB a second does: what the system has buffered, up to a megabyte at a time, is not seen here.
+_READ_RATE = 2**13
+_FIRST_BYTES, _FIRST_SECONDS = 2**16, 1.0  # of a reader that has just begun and has no speed yet
 _TITLES = {
     400: ("http-400", "This is not a request of HTTP/1.1"),
     408: ("header-slow", "The headers of the request did not arrive in time"),
@@ -31,25 +36,50 @@ _TITLES = {
 
 
 class ConnectionLimits:
-    """The connections without a call, oldest first; all connections of a process share one.
+    """The connections that wait for their clients, oldest first; those of a process share one.
+
+    `idle` have no call, `unread` have an answer of which a part is still to be sent.
 
     Args:
         max_connections: Most connections of the process.
+        max_unread_bytes: Most bytes of answers in memory that clients have not read yet.
         header_seconds: Longest time for the headers of a request to arrive.
-        write_seconds: Longest time in which a client may read nothing of its answer.
+        write_seconds: A client must read on in each such time.
     """
 
     def __init__(
-        self, *, max_connections: int, header_seconds: float, write_seconds: float
+        self,
+        *,
+        max_connections: int,
+        max_unread_bytes: int,
+        header_seconds: float,
+        write_seconds: float,
     ) -> None:
-        self.max_connections = max_connections
+        self.max_connections, self.max_unread_bytes = max_connections, max_unread_bytes
         self.header_seconds, self.write_seconds = header_seconds, write_seconds
         self.idle: dict[GuardedProtocol, None] = {}
+        self.unread: dict[GuardedProtocol, None] = {}
 
-    def oldest_idle(self) -> GuardedProtocol | None:
-        """The connection to close if there are too many: the oldest that never made a call."""
+    def first_to_close(self) -> GuardedProtocol | None:
+        """The connection to close if there are too many: the oldest that never made a call.
+
+        After those without a call it is the one whose client reads most slowly.
+        """
         silent = (protocol for protocol in self.idle if protocol.cycle is None)
-        return next(silent, next(iter(self.idle), None))
+        return next(silent, next(iter(self.idle), self.slowest_reader()))
+
+    def slowest_reader(self) -> GuardedProtocol | None:
+        """The connection whose answer is read most slowly, None if none is being read."""
+        return min(self.unread, key=lambda protocol: protocol.read_rate(), default=None)
+
+    def make_room(self) -> None:
+        """Close the slowest readers if the unread answers take too much memory; one may stay."""
+        n_bytes = sum(protocol.unread_bytes() for protocol in self.unread)
+        while n_bytes > self.max_unread_bytes and len(self.unread) > 1:
+            slowest = self.slowest_reader()
+            assert slowest is not None
+            n_bytes -= slowest.unread_bytes()
+            slowest.give_way()
 
     def protocol(
         self,
@@ -77,16 +107,19 @@ class GuardedProtocol(H11Protocol):
         self._limits = limits
         self._header_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self._read_start, self._bytes_at_start = 0.0, 0  # of the present `write_seconds`
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept the connection. If there are too many, the oldest one without a call is closed."""
+        """Accept the connection. If there are too many, another one is closed, or this one is."""
         super().connection_made(transport)
+        # `pause_writing` is then called as soon as a byte waits, `resume_writing` if none does.
+        transport.set_write_buffer_limits(high=0)
         if len(self.connections) > self._limits.max_connections:
-            oldest = self._limits.oldest_idle()
-            if oldest is None:
+            other = self._limits.first_to_close()
+            if other is None:
                 self.refuse(503)
                 return
-            oldest.close_idle()
+            other.give_way()
         self._await_headers()
 
     def data_received(self, data: bytes) -> None:
@@ -101,27 +134,40 @@ class GuardedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        self._stop_timers()
-        self._limits.idle.pop(self, None)
+        self._forget()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
+        """Wait for the next request, as soon as the client has been sent the answer."""
         super().on_response_complete()
         if not self.transport.is_closing():
             self._note_state()
 
     def pause_writing(self) -> None:
-        """Limit the time in which the client must read on; uvicorn calls this if it does not."""
+        """Expect that the client reads; asyncio calls this when a part of an answer must wait."""
         super().pause_writing()
-        self._write_timer = self.loop.call_later(self._limits.write_seconds, self.transport.abort)
+        self._limits.unread.setdefault(self)
+        self._expect_reading()
+        self._limits.make_room()
 
     def resume_writing(self) -> None:
-        """Continue an answer that the client reads again."""
+        """Continue, or wait for the next request, when all that was written is sent."""
         super().resume_writing()
+        self._limits.unread.pop(self, None)
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
+        if not self.transport.is_closing():
+            self._note_state()
+
+    def unread_bytes(self) -> int:
+        """Bytes of the answer that wait for the client to read others."""
+        return self.transport.get_write_buffer_size()
+
+    def read_rate(self) -> float:
+        """Bytes a second that the client has read lately."""
+        n_bytes = self._bytes_at_start - self.unread_bytes() + _FIRST_BYTES
+        return n_bytes / (self.loop.time() - self._read_start + _FIRST_SECONDS)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 # uvicorn's text is not used
         """Answer bytes that are no request with a problem document.
@@ -161,10 +207,9 @@ class GuardedProtocol(H11Protocol):
             pass
         self.transport.close()
 
-    def close_idle(self) -> None:
-        """Close a connection that has no call."""
-        self._stop_timers()
-        self._limits.idle.pop(self, None)
+    def give_way(self) -> None:
+        """Close the connection, without what the client has not read."""
+        self._forget()
         self.transport.abort()
 
     def _has_call(self) -> bool:
@@ -172,13 +217,25 @@ class GuardedProtocol(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _note_state(self) -> None:
-        if self._has_call():
+        if self._has_call() or self.flow.write_paused:
+            self._unset_keepalive_if_required()
             if self._header_timer is not None:
                 self._header_timer.cancel()
                 self._header_timer = None
             self._limits.idle.pop(self, None)
         else:
             self._await_headers()
+
+    def _expect_reading(self) -> None:
+        self._read_start, self._bytes_at_start = self.loop.time(), self.unread_bytes()
+        self._write_timer = self.loop.call_later(self._limits.write_seconds, self._on_read_time)
+
+    def _on_read_time(self) -> None:
+        n_bytes = self._bytes_at_start - self.unread_bytes()
+        if n_bytes < _READ_RATE * self._limits.write_seconds:
+            self.give_way()
+        else:
+            self._expect_reading()
 
     def _await_headers(self) -> None:
         self._limits.idle.setdefault(self)
@@ -192,10 +249,13 @@ class GuardedProtocol(H11Protocol):
         if self.conn.trailing_data[0]:
             self.refuse(408)
         else:
-            self.close_idle()
+            self.give_way()
 
-    def _stop_timers(self) -> None:
+    def _forget(self) -> None:
+        """Stop the timers, and count the connection no longer among those that wait."""
         for timer in (self._header_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
         self._header_timer = self._write_timer = None
+        self._limits.idle.pop(self, None)
+        self._limits.unread.pop(self, None)

@@ -146,6 +146,7 @@ def server_config(app: Callable[[], FastAPI], settings: Settings) -> uvicorn.Con
     """
     limits = ConnectionLimits(
         max_connections=_allowed_connections(settings.max_connections),
+        max_unread_bytes=settings.max_bodies_bytes,
         header_seconds=settings.header_seconds,
         write_seconds=settings.body_seconds,
     )

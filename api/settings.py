@@ -88,10 +88,19 @@ class Settings(BaseSettings):
     ] = 6_000_000
     max_body_bytes: Annotated[int, Field(ge=1, description="Largest request body")] = 32 * 2**20
     max_bodies_bytes: Annotated[
-        int, Field(ge=1, description="Bytes of all request bodies in memory")
+        int,
+        Field(
+            ge=1,
+            description="Bytes of all request bodies, and of all unread answers, in memory",
+        ),
     ] = 128 * 2**20
     body_seconds: Annotated[
-        float, Field(gt=0, le=_DAY, description="Longest time a client may take to send its body")
+        float,
+        Field(
+            gt=0,
+            le=_DAY,
+            description="Longest time a client may take to send its body, or read nothing",
+        ),
     ] = 60.0
     header_seconds: Annotated[
         float,

@@ -6,15 +6,16 @@ import asyncio
 import io
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, Response
 from saga.api.answers import AnswerFormat
 from saga.api.app import create_app
 from saga.api.codecs import ARROW_STREAM, CSV, JSON, PARQUET, decode_json
@@ -207,6 +208,77 @@ def test_silent_connections_give_way_to_those_that_call(start: Start) -> None:
                 pass
             connection.close()
     assert closed >= 22
+
+
+LARGE = bytes(16 * 2**20 - 256) + bytes(range(256))  # more than the system sends ahead
+
+
+def add_large_answer(app: FastAPI) -> None:
+    app.add_api_route("/large", lambda: Response(LARGE, media_type="application/octet-stream"))
+
+
+def ask_large(port: int) -> socket.socket:
+    """A connection of a small receive buffer on which the large answer has begun."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
+    client.settimeout(60)
+    client.connect(("127.0.0.1", port))
+    client.sendall(b"GET /large HTTP/1.1\r\n" + HOST + b"\r\n")
+    assert client.recv(15) == b"HTTP/1.1 200 OK"
+    return client
+
+
+def read_slowly(client: socket.socket, seconds: float) -> bytes:
+    """What arrives, read at such a rate that the large answer takes `seconds`."""
+    content, start = bytearray(), time.monotonic()
+    with suppress(ConnectionResetError):
+        while not content.endswith(LARGE[-256:]) and (piece := client.recv(2**16)):
+            content += piece
+            time.sleep(max(0.0, start + seconds * len(content) / len(LARGE) - time.monotonic()))
+    return bytes(content)
+
+
+def test_a_large_answer_is_complete_however_slowly_its_client_reads(start: Start) -> None:
+    """Reading takes longer than headers may, and than a client may read nothing."""
+    limits = Settings.of(bundle=Path("none"), header_seconds=0.5, body_seconds=3)
+    with (
+        start(limits, add_large_answer, ready=False) as service,
+        ask_large(service.client.base_url.port) as client,
+    ):
+        content = read_slowly(client, 8)
+    assert content.partition(b"\r\n\r\n")[2] == LARGE
+
+
+def test_a_client_that_reads_nothing_is_left(start: Start) -> None:
+    limits = Settings.of(bundle=Path("none"), body_seconds=0.5)
+    with (
+        start(limits, add_large_answer, ready=False) as service,
+        ask_large(service.client.base_url.port) as client,
+    ):
+        time.sleep(2)
+        assert len(read_slowly(client, 0)) < len(LARGE)
+
+
+def test_of_many_unread_answers_that_of_a_reader_stays(start: Start) -> None:
+    """Others than the slowest readers are complete when answers would fill the memory."""
+    limits = Settings.of(bundle=Path("none"), max_bodies_bytes=2 * len(LARGE))
+    with start(limits, add_large_answer, ready=False) as service, ExitStack() as stack:
+        port = service.client.base_url.port
+        silent = [stack.enter_context(ask_large(port)) for _ in range(3)]
+        reader = stack.enter_context(ask_large(port))
+        half = sum(len(reader.recv(2**16)) for _ in range(len(LARGE) // 2**17))
+        silent += [stack.enter_context(ask_large(port)) for _ in range(6)]
+        assert half + len(read_slowly(reader, 1)) >= len(LARGE)
+        complete = sum(len(read_slowly(client, 0)) >= len(LARGE) for client in silent)
+    assert complete <= 2
+
+
+def test_connections_with_unread_answers_give_way_to_those_that_call(start: Start) -> None:
+    limits = Settings.of(bundle=Path("none"), max_connections=8)
+    with start(limits, add_large_answer, ready=False) as service, ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(ask_large(service.client.base_url.port))
+        assert httpx.get(f"{service.url}/livez").status_code == 200
 
 
 def test_a_part_of_a_file_is_not_compressed(tmp_path: Path) -> None:
