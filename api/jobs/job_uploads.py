@@ -8,18 +8,20 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
+import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar, TypeVarTuple
 
 import anyio
 import anyio.to_thread
 import polars as pl
 from fastapi import Request
 from saga.api.jobs.job_folders import JobFolder, JobFolders
+from saga.api.key_file import OPERATOR
 from saga.api.problems import client_gone
 from saga.api.refusals import refused
 from saga.api.settings import Settings
@@ -27,11 +29,15 @@ from starlette.requests import ClientDisconnect
 
 from saga.files.atomic import open_beneath
 
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+Arguments, Answer = TypeVarTuple("Arguments"), TypeVar("Answer")
 SUFFIXES = (".parquet", ".arrow", ".csv")
-_MAX_UPLOADS = 16  # bodies that may arrive at the same time
+_MAX_UPLOADS = 16  # tables that may arrive or be copied at the same time
 _HOLDER_UPLOADS = 4  # of them of one holder
 _UPLOAD_RATE = 2**18  # bytes a second that a body must reach after `body_seconds`
-_CHUNK_BYTES = 2**20  # of a file that are copied at a time
+_CHUNK_BYTES = 2**20  # of a file that are copied at a time; then the next file has its turn
 _FREE_SPACE = 3  # a job needs this multiple of its body on disk
 
 
@@ -64,7 +70,7 @@ class Uploads:
     def __init__(self, settings: Settings, folders: JobFolders) -> None:
         self._settings, self._folders = settings, folders
         self._copying = anyio.CapacityLimiter(2)  # files that are copied at a time
-        self._arriving: Counter[str] = Counter()  # bodies by holder
+        self._arriving: Counter[str] = Counter()  # tables by holder
 
     def new(self, suffix: str) -> Upload:
         """An upload whose file of persons is still to be written."""
@@ -75,21 +81,17 @@ class Uploads:
 
         Raises:
             ProblemError: Status 413 if the body is too large, 408 if it arrives too slowly, 503 if
-                many bodies arrive, 507 if the disk is full, 499 if the client leaves.
+                many tables arrive, 507 if the disk is full, 499 if the client leaves.
         """
-        if self._arriving[holder] >= _HOLDER_UPLOADS or self._arriving.total() >= _MAX_UPLOADS:
-            raise refused("uploads", {"limit": _HOLDER_UPLOADS, "total": _MAX_UPLOADS})
-        self._check_size(int(request.headers.get("content-length") or 0))
-        self._arriving[holder] += 1
-        upload = self.new(suffix)
-        try:
-            with upload.discarded_on_error():
-                await self._write_body(request, upload)
-            return upload
-        except ClientDisconnect:
-            raise client_gone() from None
-        finally:
-            self._arriving[holder] -= 1
+        with self._place(holder):
+            self._check_size(int(request.headers.get("content-length") or 0))
+            upload = self.new(suffix)
+            try:
+                with upload.discarded_on_error():
+                    await self._write_body(request, upload)
+            except ClientDisconnect:
+                raise client_gone() from None
+        return upload
 
     async def store(self, persons: pl.DataFrame, digest: bytes) -> Upload:
         """Write persons whose body has this digest. Raises ProblemError 507 if the disk is full."""
@@ -99,28 +101,42 @@ class Uploads:
             await anyio.to_thread.run_sync(persons.write_parquet, upload.path)
         return upload
 
-    async def copy(self, name: str, holder: str | None) -> Upload:
+    async def copy(self, request: Request, name: str, holder: str | None) -> Upload:
         """Copy the file that a job names; see `open_file`, whose errors it raises.
 
-        Raises ProblemError as `receive`.
+        Files are copied a piece at a time in turn, so nobody waits for another's file to end.
+        Raises ProblemError as `receive`, too.
         """
-        file = await anyio.to_thread.run_sync(
-            open_file, self._settings.job_files, holder, name, limiter=self._copying
-        )
-        upload = self.new(PurePosixPath(name).suffix)
-        with file, upload.discarded_on_error():
-            await anyio.to_thread.run_sync(self._copy, file, upload, limiter=self._copying)
+        with self._place(holder or OPERATOR.holder):
+            file = await self._in_turn(open_file, self._settings.job_files, holder, name)
+            with file:
+                self._check_size(os.fstat(file.fileno()).st_size)
+                upload = self.new(PurePosixPath(name).suffix)
+                with upload.discarded_on_error(), upload.path.open("wb") as target:
+                    n_bytes = 0
+                    while piece := await self._in_turn(_copy_piece, file, target, upload.digest):
+                        n_bytes += piece  # the file may grow meanwhile
+                        self._check_size(n_bytes)
+                        if await request.is_disconnected():
+                            raise client_gone()
         return upload
 
-    def _copy(self, source: BinaryIO, upload: Upload) -> None:
-        """Copy a file, which may grow meanwhile, up to the limit."""
-        n_bytes = 0
-        with upload.path.open("wb") as target:
-            while chunk := source.read(_CHUNK_BYTES):
-                n_bytes += len(chunk)
-                self._check_size(n_bytes)
-                upload.digest.update(chunk)
-                target.write(chunk)
+    async def _in_turn(
+        self, step: Callable[[*Arguments], Answer], *arguments: *Arguments
+    ) -> Answer:
+        """The answer of a step in a thread; steps of all copies are done in the order of asking."""
+        return await anyio.to_thread.run_sync(step, *arguments, limiter=self._copying)
+
+    @contextmanager
+    def _place(self, holder: str) -> Iterator[None]:
+        """A place for a table of a holder. Raises ProblemError 503 if there is none."""
+        if self._arriving[holder] >= _HOLDER_UPLOADS or self._arriving.total() >= _MAX_UPLOADS:
+            raise refused("uploads", {"limit": _HOLDER_UPLOADS, "total": _MAX_UPLOADS})
+        self._arriving[holder] += 1
+        try:
+            yield
+        finally:
+            self._arriving[holder] -= 1
 
     async def _write_body(self, request: Request, upload: Upload) -> None:
         """Write what arrives, which must keep to a rate: `body_seconds` are allowed in all besides.
@@ -149,6 +165,13 @@ class Uploads:
             raise refused("max-job-bytes", {"limit": limit})
         if _FREE_SPACE * n_bytes > shutil.disk_usage(self._folders.root).free:
             raise refused("disk")
+
+
+def _copy_piece(source: BinaryIO, target: BinaryIO, digest: _Hash) -> int:
+    """Copy the next bytes; returns how many, 0 at the end."""
+    chunk = source.read(_CHUNK_BYTES)
+    digest.update(chunk)
+    return target.write(chunk)
 
 
 def open_file(root: Path | None, holder: str | None, name: str) -> BinaryIO:

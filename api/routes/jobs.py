@@ -138,7 +138,7 @@ async def _receive_json(
         return await jobs.uploads.store(persons, digest), options
     assert isinstance(options, JobFileBody)
     holder = None if caller == OPERATOR else caller.holder
-    return await jobs.uploads.copy(options.file, holder), options
+    return await jobs.uploads.copy(request, options.file, holder), options
 
 
 def _check(options: JobOptions, service: Service, caller: Caller) -> None:

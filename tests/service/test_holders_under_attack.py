@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
+import os
 import shutil
+import signal
 import socket
 import threading
 import time
@@ -232,6 +235,79 @@ def test_slow_tables_of_one_holder_do_not_keep_another_out(
     figures.at_most(f"{name}: of {len(statuses)} jobs of another refused", refused, 0)
     figures.at_most(f"{name}: the last one ends after (15 s are allowed)", seconds, 17, "s")
     assert sorted(answers) == ["408"] * 4 + ["503"] * 4
+
+
+def name_file(holders: Holders, name: str) -> socket.socket:
+    """A connection of holder one on which a job of a file has been asked for."""
+    key, body = holders.headers["one"]["Authorization"], json.dumps({"file": name})
+    connection = holders.served.socket()
+    head = (
+        f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Authorization: {key}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    connection.sendall((head + body).encode())
+    return connection
+
+
+def make_sparse(path: Path, n_bytes: int) -> None:
+    with path.open("wb") as file:
+        file.truncate(n_bytes)
+
+
+def test_named_files_of_one_holder_do_not_keep_another_out(
+    holders: Holders, figures: Figures
+) -> None:
+    """A file without content takes a moment to make and seconds of the service to copy."""
+    folder, uploads = holders.root / "files" / "one", holders.root / "jobs" / "unfinished"
+    make_sparse(folder / "huge.csv", 3 * 2**30)
+    answer = holders.client.post(
+        "/v1/jobs", json={"file": "huge.csv"}, headers=holders.headers["one"]
+    )
+    assert answer.status_code == 413
+    make_sparse(folder / "large.csv", 2**31 - 1)
+    attack = [name_file(holders, "large.csv") for _ in range(24)]
+    before = holders.served.cpu_seconds()
+    body, headers = {"file": "people.csv", "horizons": [1]}, holders.headers["two"]
+    beside = holders.client.post("/v1/jobs", json=body, headers=headers)
+    spent = holders.served.cpu_seconds() - before
+    assert beside.status_code == 202, beside.text
+    refused = sum(is_answered(connection, 503) for connection in attack)
+    for connection in attack:
+        connection.close()
+    awaited(lambda: not list(uploads.iterdir()), 60)
+    whole = holders.served.cpu_seconds() - before
+    figures.at_least("24 named files of 2 GB: refused", refused, 20)
+    figures.at_most("24 named files of 2 GB: CPU until a job of another is taken", spent, 1.5, "s")
+    figures.at_most("24 named files of 2 GB, clients gone: CPU of all copies", whole, 6, "s")
+
+
+def is_answered(connection: socket.socket, status: int) -> bool:
+    """Whether a connection has an answer of this status by now."""
+    connection.settimeout(0.05)
+    try:
+        return connection.recv(12).endswith(str(status).encode())
+    except TimeoutError:
+        return False
+
+
+def test_a_service_that_copies_files_ends_in_time(
+    serve: Serve, tmp_path: Path, figures: Figures
+) -> None:
+    times = {"drain_seconds": "0.1", "stop_seconds": "1", "job_workers": "0"}
+    with _holders(serve, tmp_path, **times) as holders:
+        make_sparse(tmp_path / "files" / "one" / "large.csv", 2**31 - 1)
+        attack = [name_file(holders, "large.csv") for _ in range(24)]
+        awaited(lambda: list((tmp_path / "jobs" / "unfinished").iterdir()))
+        before = holders.served.cpu_seconds()
+        os.kill(holders.served.pid, signal.SIGTERM)
+        last = before
+        with suppress(OSError):  # until it has ended
+            while Path(f"/proc/{holders.served.pid}/stat").read_text().split()[2] != "Z":
+                last = holders.served.cpu_seconds()
+                time.sleep(0.05)
+        for connection in attack:
+            connection.close()
+    figures.at_most("SIGTERM while files are copied: CPU until the end", last - before, 9, "s")
 
 
 def test_event_streams_of_one_holder_do_not_keep_another_out(
