@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 from saga.api.example import example_persons
-from saga.calibration.adaptive.outcome_entries import MAX_AMOUNT, CorrectionReason
+from saga.calibration.adaptive.outcome_entries import CorrectionReason
 
 from saga import requests
 from saga.requests import (
@@ -38,7 +38,7 @@ from saga.requests import (
     PopulationRequest,
     Request,
 )
-from saga.schema import COLUMNS, MAX_CONTEXT_YEARS, Column
+from saga.schema import COLUMNS, MAX_AMOUNT, MAX_CONTEXT_YEARS, Column
 from saga.tax.tax_reform import reform_from
 
 MAX_OUTCOMES = 100_000  # of one call

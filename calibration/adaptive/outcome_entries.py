@@ -29,8 +29,8 @@ from saga.calibration.adaptive.settlement_log import update_states
 from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, tuple_, update
 
 from saga.errors import InputError, Problem, SagaError
+from saga.schema import MAX_AMOUNT
 
-MAX_AMOUNT = 1e12  # in the bundle's money; more is a mistake in any currency
 MAX_CONFLICTS = 5  # contradicting amounts of one person and year that are answered
 
 PersonYear = tuple[bytes, int]  # (pseudonym, year)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from saga.data.panel import Panel
 from saga.errors import FileProblem, InputError, Problem
-from saga.schema import BY_NAME, COLUMNS, MAX_AGE, MIN_AGE, Column
+from saga.schema import BY_NAME, COLUMNS, MAX_AGE, MAX_AMOUNT, MIN_AGE, Column
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ RULES: Mapping[str, Rule] = {
     "not-finite": Rule("{column} is infinite or not a number", "Leave unknown cells empty (null)."),
     "negative": Rule(
         "{column} is negative", "Correct the amount; 0 means none, empty means unknown."
+    ),
+    "too-large": Rule(
+        "{column} is too large for an amount in any currency",
+        f"Correct the amount or its unit, or leave the cell empty; up to {MAX_AMOUNT:,.0f} is "
+        "allowed.",
     ),
     "out-of-range": Rule(
         "{column} is outside {allowed}", "Correct the value or its unit, or leave the cell empty."
@@ -117,6 +122,7 @@ def _cell_rules(column: Column) -> Mapping[Key, pl.Expr]:
     if column.kind == "money":
         if low is not None:
             rules["negative", name] = cell.is_nan() | (cell >= low)
+        rules["too-large", name] = ~cell.is_finite() | (cell.abs() <= MAX_AMOUNT)
     elif low is not None or high is not None:
         bottom, top = -float("inf") if low is None else low, float("inf") if high is None else high
         # For values that are not finite there is another rule.

@@ -29,6 +29,7 @@ from saga.data.reading import read_panel
 from saga.files.tables import KEY
 from saga.forecaster import Forecaster, Plan
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
+from saga.schema import MAX_AMOUNT
 from tests.encoded import encoded
 from tests.keys import make_keys
 
@@ -64,6 +65,23 @@ def rows(persons: list[dict[str, Any]]) -> pl.DataFrame:
         for row in p["history"]
     ]
     return pl.DataFrame(person_years, schema_overrides={"earnings": pl.Float64})
+
+
+@pytest.mark.parametrize("column", ["earnings", "transfers"])
+def test_an_amount_beyond_all_money_is_named_and_one_at_the_bound_is_computed(
+    service: Running, person: Person, column: str
+) -> None:
+    """Paths that start from it would overflow, and with them the call of all others."""
+    sent = person("B2")
+    sent["history"][-1][column] = 1e300
+    body = {"persons": [person("A1"), sent], "from_age": 30, "paths": 20}
+    answer = service.client.post("/v1/lifetimes", json=body)
+    assert answer.status_code == 422
+    (problem,) = answer.json()["problems"]
+    place = (problem["rule"], problem["person_id"], problem["year"], problem["column"])
+    assert place == ("too-large", "B2", 2022, column)
+    sent["history"][-1][column] = MAX_AMOUNT
+    assert service.client.post("/v1/lifetimes", json=body).status_code == 200
 
 
 def test_the_work_of_a_forecast_does_not_depend_on_the_number_of_paths(

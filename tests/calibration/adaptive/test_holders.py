@@ -16,7 +16,6 @@ from saga.calibration.adaptive.issued_intervals import IssuedInterval
 from saga.calibration.adaptive.ledger import Actor, Ledger, RecordCounts
 from saga.calibration.adaptive.ledger_tables import AUDIT, COMMON, ISSUED, OUTCOME, TABLES
 from saga.calibration.adaptive.outcome_entries import (
-    MAX_AMOUNT,
     MAX_CONFLICTS,
     ConflictLimitError,
     CorrectionReport,
@@ -27,6 +26,7 @@ from sqlalchemy import func, select, text
 from sqlalchemy.exc import DBAPIError
 
 from saga.errors import InputError
+from saga.schema import MAX_AMOUNT
 from tests.calibration.adaptive.ledgers import (
     BUNDLE,
     FAMILIES,

@@ -162,6 +162,15 @@ BROKEN: list[tuple[str, pl.DataFrame, str | None, str | None, int | None, int]] 
         2,
     ),
     ("negative", _rows(earnings=[1.0, 2.0, 3.0, 4.0, -SECRET, 6.0]), "earnings", "12", 2001, 1),
+    ("too-large", _rows(earnings=[1.0, 2.0, 3.0, 4.0, 1e300, 6.0]), "earnings", "12", 2001, 1),
+    (
+        "too-large",
+        _rows(capital_income=[1.0, 2.0, 3.0, 4.0, -1.1e12, 1e12]),
+        "capital_income",
+        "12",
+        2001,
+        1,
+    ),
     ("negative", _rows(transfers=[1.0, 2.0, 3.0, 4.0, -SECRET, 6.0]), "transfers", "12", 2001, 1),
     (
         "out-of-range",
