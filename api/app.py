@@ -232,7 +232,9 @@ class RequestMonitor:
         except asyncio.CancelledError:  # the server does not wait for the call any longer
             if not status:
                 await self._ended()(scope, receive, send_and_note_status)
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # a panic of a library in Rust is no `Exception`
             self._service.log.error("internal_error", **error_location(error))
             if status:  # the response has begun, so only a broken connection can report the failure
                 raise ConnectionError("the response is incomplete") from None

@@ -19,6 +19,7 @@ from typing import Any, Generic, Literal, TypeVar
 import anyio
 import anyio.to_thread
 from fastapi import Request
+from polars.exceptions import PanicException
 from saga.api.problems import client_gone
 from saga.api.refusals import refused
 
@@ -258,7 +259,7 @@ class ComputeQueue:
         parts = [ticket.next_part for ticket in batch]
         try:
             outputs = await anyio.to_thread.run_sync(work.compute, parts, limiter=self._thread)
-        except Exception as error:
+        except (Exception, PanicException) as error:
             if len(batch) > 1:  # each alone, so that the error belongs to its call
                 for ticket in batch:
                     await self._compute([ticket])

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 import anyio
 import anyio.to_thread
 import polars as pl
+from polars.exceptions import PanicException
 from saga.api.request_panel import PricesOption, RequestPanel, read_request_panel
 
 from saga.data.facts import Facts
@@ -243,7 +244,7 @@ class Batcher(Generic[Item, Output]):
             items = [item for item, _ in batch]
             try:
                 outputs = await anyio.to_thread.run_sync(self._run, items, limiter=self._thread)
-            except Exception as error:
+            except (Exception, PanicException) as error:
                 for _, future in batch:
                     if not future.done():
                         future.set_exception(error)

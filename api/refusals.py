@@ -227,7 +227,10 @@ REFUSALS: dict[str, Refusal] = {
         InputError, "A text is too long", "A text is too long", "Give at most {limit} characters"
     ),
     "column-type": Refusal(
-        InputError, _TYPE, "Cells of this type are not read", "Send numbers or text"
+        InputError,
+        _TYPE,
+        "Cells of this type are not read",
+        "Send text, whole or floating-point numbers",
     ),
     "column-twice": Refusal(
         InputError, "A column appears twice", "The column appears twice", "Send it once"

@@ -191,9 +191,7 @@ def _check_schema(schema: pa.Schema, n_columns: int) -> None:
         if names.count(field.name) > 1:
             raise RefusedTable("column-twice", column=field.name)
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        is_number = (
-            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-        )
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or is_read_decimal(kind)
         if not (is_number or is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
             raise RefusedTable("column-type", column=field.name)
 
@@ -213,6 +211,13 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     )
+
+
+def is_read_decimal(kind: pa.DataType) -> bool:
+    """Whether a type is one of the decimals that polars reads; others end its reader in panic."""
+    if not pa.types.is_decimal(kind) or pa.types.is_decimal256(kind):
+        return False
+    return bool(kind.scale >= 0)
 
 
 def check_texts(texts: pa.Array, name: str) -> None:
@@ -280,8 +285,8 @@ class FileCheck:
                 if is_text(kind):
                     texts.append(i)
                 elif not (
-                    pa.types.is_primitive(kind)
-                    or pa.types.is_decimal(kind)
+                    (pa.types.is_primitive(kind) and not pa.types.is_decimal(kind))
+                    or is_read_decimal(kind)
                     or pa.types.is_null(kind)
                 ):
                     raise RefusedTable("column-type", column=name)

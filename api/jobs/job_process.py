@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from polars.exceptions import PanicException
 from saga.api.codecs import PARQUET, encode_table
 from saga.api.jobs.child_process import receive_settings
 from saga.api.jobs.job_folders import (
@@ -73,7 +74,7 @@ def run_job(folder: JobFolder, settings: Settings) -> None:
     except SagaError as error:
         folder.finish("failed", problem=_without_path(error_document(_unnamed(error)), folder))
         log.info("job_refused", title=error.title)
-    except Exception as error:
+    except (Exception, PanicException) as error:
         is_memory = isinstance(error, MemoryError) or "allocate memory" in str(error)
         folder.finish("failed", problem=OUT_OF_MEMORY if is_memory else internal_document())
         log.error("job_failed", **error_location(error))

@@ -38,16 +38,18 @@ _LINE_FIX = (
 _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
 
+# The second, of a type that polars does not know, is no `Exception`.
+POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 _DAMAGES = (
     OSError,
-    pl.exceptions.PolarsError,
-    pl.exceptions.PanicException,  # a type that polars does not know
+    *POLARS_ERRORS,
     RuntimeError,
     ValueError,
     EOFError,
     zlib.error,
 )
 _ROWS_A_BLOCK = 1_000_000
+_DECIMAL_FIX = "Write it as floating-point numbers, or leave it out."
 _DIGITS = 38  # of the longest decimals that polars reads
 _PACKED = (".gz", ".tgz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".rar", ".tar")
 _OTHER_TABLES = (
@@ -303,7 +305,7 @@ def _open(file: File, labelled: Collection[str], encoding: str) -> tuple[pl.Lazy
             raise _refuse(file, "the header names a column twice", "Give each column its own name.")
         if isinstance(dtype, pl.Decimal) and dtype.precision > _DIGITS:
             why = f"the column '{name}' has decimals of more than {_DIGITS} digits"
-            raise _refuse(file, why, "Write it as floating-point numbers, or leave it out.")
+            raise _refuse(file, why, _DECIMAL_FIX)
     return lazy, schema.names()
 
 
@@ -464,6 +466,8 @@ def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
             )
         case ".arrow" | ".feather":
             if file.start(6) == b"ARROW1":
+                if isinstance(place, Path):
+                    _check_decimals(file, place)
                 return pl.scan_ipc(place, glob=False, storage_options=options)
             return _read_stream(file).lazy()
         case _ if not isinstance(place, Path):
@@ -494,10 +498,30 @@ def _read_stream(file: File) -> pl.DataFrame:
     from saga.files.arrow_streams import is_whole_stream
 
     content = file.read()
+    _check_decimals(file, content)
     if not is_whole_stream(pa.BufferReader(content)):
         why = "the Arrow stream does not end as it should, so rows may be missing"
         raise _refuse(file, why, "Export the data again, to the end.")
     return pl.read_ipc_stream(content)
+
+
+def _check_decimals(file: File, content: Path | bytes) -> None:
+    """Raise InputError for decimals that polars takes for damage, or that end it in panic.
+
+    `content` is the path of an Arrow file, or the bytes of a stream.
+    """
+    import pyarrow as pa  # takes long to import, and most panels are of other types
+    import pyarrow.ipc
+
+    if isinstance(content, Path):
+        with pa.memory_map(str(content)) as source:
+            schema = pa.ipc.open_file(source).schema
+    else:
+        schema = pa.ipc.open_stream(content).schema
+    for field in schema:
+        kind = field.type
+        if pa.types.is_decimal256(kind) or (pa.types.is_decimal(kind) and kind.scale < 0):
+            raise _refuse(file, f"the column '{field.name}' has {kind}", _DECIMAL_FIX)
 
 
 def _is_utf16(file: File) -> bool:

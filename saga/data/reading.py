@@ -20,6 +20,7 @@ import polars as pl
 from saga.data.casting import count_padded, read_column
 from saga.data.facts import Facts, open_facts, read_index, real_factors
 from saga.data.files import (
+    POLARS_ERRORS,
     Location,
     locate_files,
     read_blocks,
@@ -663,8 +664,7 @@ def _to_polars(source: ArrowStream | Columns) -> pl.DataFrame:
         return pl.DataFrame(_with_years(pa.table(source))).drop(_INDEX, strict=False)
     except (
         pa.ArrowException,
-        pl.exceptions.PolarsError,
-        pl.exceptions.PanicException,
+        *POLARS_ERRORS,
         ValueError,
         TypeError,
     ) as error:  # its message repeats cells

@@ -130,6 +130,7 @@ def compressed(path: Path, table: pa.Table) -> Path:
         (pa.table({name: pa.nulls(2_200_000) for name in columns(0).column_names}), "table-cells"),
         (columns(1, sex=pa.array([[1.0] * 100_000])), "column-type"),
         (columns(1, sex=pa.array([b"x" * 100])), "column-type"),
+        (columns(1, employers=pa.array([1], pa.decimal256(39, 2))), "column-type"),
         (columns(2_000_000), None),
         # A table without a column of a panel still has rows.
         (

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -51,6 +52,21 @@ def _problems_of(source: Path) -> tuple[Problem, ...]:
 def test_a_gap_a_null_and_a_zero_stay_distinct() -> None:
     panel = read_panel(_rows(), prices=2022).frame.filter(pl.col("person_id") == "007")
     assert panel.select("year", "earnings").rows() == [(2000, 100.0), (2001, 0.0), (2003, None)]
+
+
+@pytest.mark.parametrize("kind", [pa.decimal256(20, 2), pa.decimal256(39, 2), pa.decimal128(9, -3)])
+@pytest.mark.parametrize("make", [pa.ipc.new_stream, pa.ipc.new_file])
+def test_decimals_of_arrow_that_are_not_read_are_named_and_no_damage(
+    tmp_path: Path, make: Callable[..., Any], kind: pa.DataType
+) -> None:
+    columns = {"person_id": ["A"], "birth_year": [1985], "year": [2022]}
+    table = pa.table({**columns, "earnings": pa.array([Decimal(47_000)], kind)})
+    with make(tmp_path / "p.arrow", table.schema) as writer:
+        writer.write_table(table)
+    (problem,) = _problems_of(tmp_path / "p.arrow")
+    assert problem.rule == "unreadable-file"
+    assert "'earnings'" in problem.message
+    assert "floating-point" in problem.fix
 
 
 def _write_partitioned(frame: pl.DataFrame, folder: Path) -> None:
