@@ -129,7 +129,7 @@ def process_app(
         threading.Thread(target=_end_with, args=[supervisor], daemon=True).start()
     sys.setswitchinterval(_SWITCH_SECONDS)
     app = create_app(settings, announce=announce, shared=shared)
-    bridge_logs(app.state.service.log, "uvicorn")
+    bridge_logs(app.state.service.log, "uvicorn", "asgi_correlation_id")
     return app
 
 

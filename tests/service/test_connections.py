@@ -46,6 +46,16 @@ def test_half_open_connections_do_not_stop_the_service(served: Served, figures: 
     figures.at_most("1,100 half-open connections: lines in the log", new, 100)
 
 
+def test_a_wrong_header_writes_no_line_that_is_not_json(served: Served) -> None:
+    """Libraries have loggers of their own, for example of identifiers that are not valid."""
+    with served.client() as client:
+        answer = client.get("/livez", headers={"X-Request-ID": "nonsense"})
+    assert answer.status_code == 200
+    sources = [event["source"] for event in served.log_events() if event["event"] == "server"]
+    assert "asgi_correlation_id" in sources
+    assert "nonsense" not in served.log.read_text()
+
+
 def test_bodies_that_arrive_slowly_do_not_fill_the_memory(
     serve: Callable[..., AbstractContextManager[Served]], figures: Figures
 ) -> None:
