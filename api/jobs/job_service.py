@@ -156,7 +156,7 @@ class JobService:
                 holder has too many jobs.
         """
         stated = options.model_dump(mode="json", exclude_unset=True, exclude={"persons", "file"})
-        upload.digest.update(json.dumps(stated, sort_keys=True).encode())
+        upload.digest.update(json.dumps([upload.path.suffix, stated], sort_keys=True).encode())
         order = JobOrder(
             id=job_id(holder, key),
             run=uuid.uuid4().hex,

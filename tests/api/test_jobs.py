@@ -148,6 +148,8 @@ def test_a_repeated_request_is_one_job_and_a_cancelled_one_has_no_result(
     assert first.json()["id"] == again.json()["id"]
     other = post(jobs, persons, "product=paths&paths=901", **{"Idempotency-Key": "a"})
     assert (other.status_code, other.json()["type"]) == (422, "urn:saga:problem:idempotency-key")
+    same_bytes = {"Idempotency-Key": "a", "Content-Type": "text/csv"}
+    assert post(jobs, persons, "product=paths&paths=900", **same_bytes).status_code == 422
     address = first.headers["location"]
     assert jobs.client.get(f"{address}/result").status_code == 409
     assert jobs.client.delete(address).status_code == 204
