@@ -13,6 +13,7 @@ from types import MappingProxyType
 from saga.api.problems import ProblemError
 from saga.calibration.adaptive.database import LedgerError
 
+from saga.data.files import CELLS_FIX
 from saga.errors import BudgetError, InputError, Problem, SagaError, UsageError
 
 BATCH = "`saga score` does any number of persons in batch"
@@ -193,6 +194,16 @@ REFUSALS: dict[str, Refusal] = {
         "The Arrow stream does not end as it should, so rows may be missing",
         "Close the writer of the stream, and send all of it and nothing else",
     ),
+    **{
+        f"table-{which}-cells": Refusal(
+            Http(422, "table"),
+            _UNREADABLE,
+            f"Line {{number}} has {which} cells than the header",
+            CELLS_FIX,
+            rule="table",
+        )
+        for which in ("more", "fewer")
+    },
     "table-rows": Refusal(
         BudgetError,
         _TOO_LARGE,

@@ -11,8 +11,10 @@ they need uncompressed, and the length of its texts. A few kilobytes can hold gi
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import re
 import resource
 import sys
 import time
@@ -126,28 +128,52 @@ def _read_csv(body: bytes, max_rows: int, separator: str, skipped: int) -> pa.Ta
     Columns without a name and empty lines are left out.
     """
     columns = [f"f{i}" for i in range(MAX_COLUMNS + 1)]
-    reader = pa.csv.open_csv(
-        pa.BufferReader(body),
-        pa.csv.ReadOptions(
-            use_threads=False,
-            block_size=_PIECE,
-            skip_rows=skipped,
-            autogenerate_column_names=True,  # the header is a row, because it may repeat a name
-        ),
-        pa.csv.ParseOptions(delimiter=separator, newlines_in_values=True),
-        pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(columns, pa.string()),
-            strings_can_be_null=True,
-            null_values=[""],
-        ),
+    read = pa.csv.ReadOptions(
+        use_threads=False,
+        block_size=_PIECE,
+        skip_rows=skipped,
+        autogenerate_column_names=True,  # the header is a row, because it may repeat a name
     )
-    table = _within_limits(reader.schema, reader, max_rows + 1)
+    convert = pa.csv.ConvertOptions(
+        column_types=dict.fromkeys(columns, pa.string()),
+        strings_can_be_null=True,
+        null_values=[""],
+    )
+    parse = pa.csv.ParseOptions(delimiter=separator, newlines_in_values=True)
+    try:
+        reader = pa.csv.open_csv(pa.BufferReader(body), read, parse, convert)
+        table = _within_limits(reader.schema, reader, max_rows + 1)
+    except pa.ArrowInvalid as error:
+        raise _wrong_cells(str(error), body, skipped) or error from None
     names = [column[0].as_py() for column in table.columns]
     table = table.slice(1).select([i for i, name in enumerate(names) if name is not None])
     table = table.rename_columns([name for name in names if name is not None])
     _check_schema(table.schema, table.num_columns)
     is_known = [column.is_valid() for column in table.columns]
     return table.filter(reduce(pc.or_, is_known))
+
+
+def _wrong_cells(message: str, body: bytes, skipped: int) -> RefusedTable | None:
+    """Which line of CSV has another number of cells than the first, by pyarrow's message."""
+    found = re.match(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)", message)
+    if found is None:
+        return None
+    row, expected, n_cells = map(int, found.groups())
+    rule = "table-more-cells" if n_cells > expected else "table-fewer-cells"
+    return RefusedTable(rule, number=_line_of_row(body, row, skipped))
+
+
+def _line_of_row(body: bytes, row: int, skipped: int) -> int:
+    """The line in which a row begins; empty lines are no rows, and cells may have line ends."""
+    n_rows = n_quotes = 0
+    for number, line in enumerate(io.BytesIO(body), start=1):
+        if number > skipped:
+            is_start = n_quotes % 2 == 0 and line.strip() != b""
+            n_rows += is_start
+            if is_start and n_rows == row:
+                return number
+            n_quotes += line.count(b'"')
+    return row + skipped
 
 
 def _within_limits(schema: pa.Schema, stored: Iterable[pa.RecordBatch], max_rows: int) -> pa.Table:

@@ -35,6 +35,12 @@ _LINE_FIX = (
     "A line may be cut off, or be no row of the table, such as a total or a source: write all "
     "cells of a row, or remove the line."
 )
+CELLS_FIX = (
+    "Give each line as many cells as the header; a text with a separator in it stands in quotation "
+    "marks."
+)
+_QUOTES_FIX = "Close the quotation mark, or double it if it is part of the text."
+_LINE_END_FIX = "Give all lines the same end, and put texts with line ends into quotation marks."
 _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
 
@@ -74,6 +80,7 @@ _OTHER_TABLES = (
     ".xlsb",
     ".zsav",
 )
+_DAMAGED = "the file is damaged"
 _NO_NAME = r"(_duplicated_\d+)?"  # of columns after a comma that ends the header
 _HIVE_UNKNOWN = "__HIVE_DEFAULT_PARTITION__"
 _GZIP = b"\x1f\x8b"
@@ -441,10 +448,11 @@ def _named_damage(place: File | str, files: Sequence[File], encoding: str) -> It
         yield
         doubtful = [f for f in files if f.suffix == ".csv" and _may_have_short_row(f, encoding)]
     except _DAMAGES:
-        damaged, why = _broken_line(files, encoding) or (place, "the file is damaged")
-        raise _refuse(damaged, why, _ENCODING_FIX) from None
+        raise _refuse(
+            *(_broken_line(files, encoding) or (place, _DAMAGED, _ENCODING_FIX))
+        ) from None
     if (short := _broken_line(doubtful, encoding)) is not None:
-        raise _refuse(*short, _LINE_FIX)
+        raise _refuse(*short)
 
 
 def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
@@ -539,15 +547,15 @@ def _is_utf8(content: bytes) -> bool:
         return False
 
 
-def _broken_line(files: Sequence[File], encoding: str) -> tuple[File, str] | None:
-    """The first unreadable CSV file, and which of its lines has which fault."""
+def _broken_line(files: Sequence[File], encoding: str) -> tuple[File, str, str] | None:
+    """The first unreadable CSV file, which of its lines has which fault, and the fix."""
     for file in files:
         try:
-            why = _fault_of_line(file, encoding) if file.suffix == ".csv" else None
+            fault = _fault_of_line(file, encoding) if file.suffix == ".csv" else None
         except _DAMAGES:
-            why = "the file is damaged"
-        if why:
-            return file, why
+            fault = _DAMAGED, _ENCODING_FIX
+        if fault is not None:
+            return file, *fault
     return None
 
 
@@ -574,13 +582,13 @@ def _width(header: Sequence[str]) -> int:
     return max((k for k, name in enumerate(header, start=1) if name.strip()), default=0)
 
 
-def _fault_of_line(file: File, encoding: str) -> str | None:
-    """Which line has which fault. A record may have several lines: cells may contain line ends."""
+def _fault_of_line(file: File, encoding: str) -> tuple[str, str] | None:
+    """Which line has which fault, and the fix. Cells, and so a row, may have several lines."""
     try:
         content = _content(file, encoding)
     except UnicodeDecodeError as error:
         number = error.object.count(b"\n", 0, error.start) + 1
-        return f"line {number} is not {encoding.upper()} text"
+        return f"line {number} is not {encoding.upper()} text", _ENCODING_FIX
     lines = io.BytesIO(content) if isinstance(content, bytes) else _lines(file)
     separator, skipped = csv_dialect(file, encoding)
     record: list[str] = []
@@ -594,24 +602,24 @@ def _fault_of_line(file: File, encoding: str) -> str | None:
     try:
         for cells in (reader := csv.reader(texts(), delimiter=separator)):
             if "".join(record).count('"') % 2:
-                return f"line {number} has a quotation mark that is not closed"
+                return f"line {number} has a quotation mark that is not closed", _QUOTES_FIX
             if number == skipped + 1:
                 width, needed = len(cells), _width(cells)
             elif len(cells) > width:
                 why = f"line {number} has more cells than the header"
                 if len(cells) == width + 1 and number == skipped + 2:
                     why += ", as if rows had names (in R: write.csv, or row.names = FALSE)"
-                return why
+                return why, CELLS_FIX
             elif 0 < len(cells) < needed:
-                return f"line {number} has fewer cells than the header"
+                return f"line {number} has fewer cells than the header", _LINE_FIX
             number = skipped + reader.line_num + 1
             record.clear()
     except UnicodeDecodeError:
-        return f"line {number + len(record)} is not {encoding.upper()} text"
+        return f"line {number + len(record)} is not {encoding.upper()} text", _ENCODING_FIX
     except csv.Error:
         if "\r" in record[-1].rstrip("\r\n"):
-            return f"line {number} has a line end of another kind within"
-        return f"line {number} has a quotation mark that is not closed"
+            return f"line {number} has a line end of another kind within", _LINE_END_FIX
+        return f"line {number} has a quotation mark that is not closed", _QUOTES_FIX
     return None
 
 

@@ -181,6 +181,31 @@ def test_csv_that_is_broken_or_beyond_the_limits_says_why(body: bytes, rule: str
     assert {problem.rule for problem in caught.value.problems} == {rule}
 
 
+HEADER = b"person_id,birth_year,year,earnings\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (HEADER + b"A,1985,2021,1\nA,1985,2022,1,\n", "Line 3 has more cells than the header"),
+        (b"sep=,\n" + HEADER + b"A,1985,2021\n", "Line 3 has fewer cells than the header"),
+        (
+            HEADER + b'\n"A\nB",1985,2021,1\nA,1985,2022,1,2\n',
+            "Line 5 has more cells than the header",
+        ),
+        (HEADER + b"A,1985,2021,1\n" * 100_000 + b"1\n", "Line 100002 has fewer cells"),
+    ],
+)
+def test_a_row_of_csv_with_another_number_of_cells_is_named_by_its_line(
+    body: bytes, message: str
+) -> None:
+    with pytest.raises(ProblemError) as caught:
+        parse_table(body, CSV, [], ForecastOptions, 2_000)
+    (problem,) = caught.value.problems
+    assert problem.message.startswith(message)
+    assert "as many cells as the header" in problem.fix
+
+
 @pytest.mark.parametrize("kind", [PARQUET, ARROW_STREAM, ARROW_FILE])
 @pytest.mark.parametrize("cut", [0, 10, 300])
 def test_a_broken_table_is_a_problem(person: Person, kind: str, cut: int) -> None:

@@ -278,7 +278,11 @@ def test_a_row_with_too_few_cells_is_refused_with_its_line(
     [
         ("a.csv", PLAIN.replace("007", "1,007"), "line 2 has more cells.*row.names = FALSE"),
         ("a.csv", PLAIN.replace("007", '"1","007"'), "line 2 has more cells.*row.names = FALSE"),
-        ("a.csv", f"sep=,\n{PLAIN}1,2,3,4,5,6\n", "line 5 has more cells than the header. E"),
+        (
+            "a.csv",
+            f"sep=,\n{PLAIN}1,2,3,4,5,6\n",
+            "line 5 has more cells than the header. Give each line as many",
+        ),
         ("a.csv", PLAIN.replace("earnings", "earnings,year"), "names a column twice"),
         ("a.parquet.gz", PLAIN, "it is packed"),
         ("a.csv.zip", PLAIN, "it is packed"),
