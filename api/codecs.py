@@ -195,7 +195,7 @@ def parse_table(
             (for example true and false in place of numbers), or a text is too long.
     """
     options = validate(model, read_query(query))
-    frame = READER.read(body, kind, max_persons * MAX_YEARS)
+    frame = _with_plain_names(READER.read(body, kind, max_persons * MAX_YEARS))
     # The first person's cells may stand for names.
     if kind == CSV and not BY_NAME.keys() & set(frame.columns):
         raise refused("no-columns")
@@ -210,6 +210,20 @@ def parse_table(
     if "person_id" in frame.columns:
         check_persons(frame["person_id"].n_unique(), max_persons)
     return Call(frame, options)
+
+
+def _with_plain_names(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with names of a panel's columns as they are, whatever their case and blanks.
+
+    Names that would then be one stay as they are.
+    """
+    plain = [name.strip().lower() for name in frame.columns]
+    renamed = {
+        name: folded
+        for name, folded in zip(frame.columns, plain, strict=True)
+        if folded in BY_NAME and plain.count(folded) == 1
+    }
+    return frame.rename(renamed)
 
 
 def check_no_flags(frame: pl.DataFrame) -> None:

@@ -206,6 +206,23 @@ def test_a_row_of_csv_with_another_number_of_cells_is_named_by_its_line(
     assert "as many cells as the header" in problem.fix
 
 
+@pytest.mark.parametrize("kind", [CSV, PARQUET])
+def test_case_and_blanks_of_names_do_not_matter_as_in_files(person: Person, kind: str) -> None:
+    frame = _json(person()).frame
+    names = {"person_id": " PERSON_ID", "birth_year": "Birth_Year ", "earnings": "Earnings"}
+    other = frame.rename(names)
+    body = other.write_csv().encode() if kind == CSV else _bytes(other, kind)
+    read = parse_table(body, kind, [], ForecastOptions, 10).frame
+    assert read.cast(frame.schema).equals(frame)
+
+
+def test_a_name_that_is_given_twice_in_other_cases_is_refused(person: Person) -> None:
+    frame = _json(person()).frame.with_columns(pl.lit(1.0).alias("Earnings"))
+    with pytest.raises(InputError) as caught:
+        parse_table(_bytes(frame, PARQUET), PARQUET, [], ForecastOptions, 10)
+    assert [problem.column for problem in caught.value.problems] == ["Earnings"]
+
+
 @pytest.mark.parametrize("kind", [PARQUET, ARROW_STREAM, ARROW_FILE])
 @pytest.mark.parametrize("cut", [0, 10, 300])
 def test_a_broken_table_is_a_problem(person: Person, kind: str, cut: int) -> None:
