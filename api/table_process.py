@@ -160,7 +160,8 @@ def _wrong_cells(message: str, body: bytes, skipped: int) -> RefusedTable | None
         return None
     row, expected, n_cells = map(int, found.groups())
     rule = "table-more-cells" if n_cells > expected else "table-fewer-cells"
-    return RefusedTable(rule, number=_line_of_row(body, row, skipped))
+    # pyarrow counts the lines that it skipped as rows.
+    return RefusedTable(rule, number=_line_of_row(body, row - skipped, skipped))
 
 
 def _line_of_row(body: bytes, row: int, skipped: int) -> int:

@@ -529,7 +529,9 @@ def _check_decimals(file: File, content: Path | bytes) -> None:
     for field in schema:
         kind = field.type
         if pa.types.is_decimal256(kind) or (pa.types.is_decimal(kind) and kind.scale < 0):
-            raise _refuse(file, f"the column '{field.name}' has {kind}", _DECIMAL_FIX)
+            is_long = kind.precision > _DIGITS
+            which = f"decimals of more than {_DIGITS} digits" if is_long else f"numbers of {kind}"
+            raise _refuse(file, f"the column '{field.name}' has {which}", _DECIMAL_FIX)
 
 
 def _is_utf16(file: File) -> bool:
