@@ -125,8 +125,9 @@ def _tabulate(
     scored, *of_reference = map(ScoredPaths, runs)
     panel, rules = source.panel(*source.rows()), DisclosureRules()
     money = scored.provenance["price_year"], scored.provenance["currency"]
-    rule = resolve_tax(request.tax, open_facts(settings.facts), *money)
-    population = population_of(scored, panel, request, None, rule, *of_reference)
+    facts = open_facts(settings.facts)
+    rule = resolve_tax(request.tax, facts, *money)
+    population = population_of(scored, panel, request, None, rule, facts, *of_reference)
     table = make_tables(population, request, rules, transition_years=None).statistics
     provenance = population.provenance(request, rules)
     warnings = [w for run in (scored, *of_reference) for w in run.totals["warnings"]]

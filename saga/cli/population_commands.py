@@ -39,7 +39,7 @@ _Weights = Annotated[
         show_default="all 1",
     ),
 ]
-_Columns = Annotated[Reading, Only("mapping", "prices")]
+_Columns = Annotated[Reading, Only("mapping", "prices", "facts")]
 _OF_PATHS = ("by", "compare", "events", "until", "rate", "tax", "inflow")  # not the last age
 
 
@@ -109,12 +109,13 @@ def tables(
     run = ScoredPaths(scored)
     people = _read(run, panel, reading)
     money = run.provenance["price_year"], run.provenance["currency"]
-    rule = resolve_tax(request.tax, None, *money)
+    facts = reading.open_facts()
+    rule = resolve_tax(request.tax, facts, *money)
     others = [] if reference is None else [ScoredPaths(reference)]
     for of_reference in others:
         run.check_reference(of_reference)
         request = replace(request, reference=of_reference.provenance["scenario"])
-    population = population_of(run, people, request, weights, rule, *others)
+    population = population_of(run, people, request, weights, rule, facts, *others)
     with console.no_foreign_output(), console.progress("Tables", quiet=as_json) as progress:
         results = make_tables(
             population, request, rules, transition_years=transition_years, progress=progress
@@ -284,4 +285,4 @@ def _read(run: ScoredPaths, panel: str | None, reading: Reading) -> Panel | None
             "or earnings differ, the tables mix two sets of persons. Give the files that were "
             "scored."
         )
-    return read_panel(panel, mapping=mapping, prices=prices)
+    return read_panel(panel, mapping=mapping, prices=prices, facts=reading.open_facts())

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from saga.data.facts import shipped_facts
+from saga.data.facts import Facts
 from saga.errors import UsageError
 from saga.pensions.pension_rules import SHIPPED_RULES, PensionLaw, pension_rule
 from saga.population.scored_paths import BASE_AMOUNTS, CAREER_FIFTH, CAREER_GROUPS, PathRows
@@ -20,11 +20,13 @@ from saga.requests import PensionSource
 _FIFTHS = tuple(f"career fifth {k}" for k in range(1, 6))
 
 
-def with_career_groups(paths: PathRows, by: Sequence[str], persons: pl.DataFrame) -> PathRows:
+def with_career_groups(
+    paths: PathRows, by: Sequence[str], persons: pl.DataFrame, facts: Facts
+) -> PathRows:
     """The paths with a column for each group of `CAREER_GROUPS` in `by`.
 
     - base_amounts: Earnings of the year in the bands of the pension rule of the currency, in its
-      index amounts. After the last known year these grow as they did on average, because scored
+      index amounts of the `facts`. After the last known year these grow as they did on average, because scored
       paths do not have wages.
     - career_fifth: Fifth of the persons of a path by the sum of their simulated earnings, with the
       weights of `persons`.
@@ -33,7 +35,7 @@ def with_career_groups(paths: PathRows, by: Sequence[str], persons: pl.DataFrame
     """
     rows = paths.rows
     if BASE_AMOUNTS in by:
-        rows = _with_base_amounts(paths)
+        rows = _with_base_amounts(paths, facts)
     if CAREER_FIFTH in by:
         career = rows.group_by("person_id", "path").agg(pl.col("earnings").sum().alias("sum"))
         career = career.join(persons.lazy().select("person_id", "weight"), on="person_id")
@@ -52,7 +54,7 @@ def with_career_groups(paths: PathRows, by: Sequence[str], persons: pl.DataFrame
     return PathRows(rows, paths.provenance) if set(by) & set(CAREER_GROUPS) else paths
 
 
-def _with_base_amounts(paths: PathRows) -> pl.LazyFrame:
+def _with_base_amounts(paths: PathRows, facts: Facts) -> pl.LazyFrame:
     """The rows with the band of each year's earnings."""
     money = int(paths.provenance["price_year"]), str(paths.provenance["currency"])
     rules = map(PensionSource, SHIPPED_RULES)
@@ -61,7 +63,7 @@ def _with_base_amounts(paths: PathRows) -> pl.LazyFrame:
         raise UsageError(
             f"No pension rule is for {money[1]}, so there are no {BASE_AMOUNTS}. Use other groups."
         )
-    law = PensionLaw.of(name, shipped_facts(), *money)
+    law = PensionLaw.of(name, facts, *money)
     years = np.array(paths.years)
     known = law.known_years(years)
     growth = np.exp(law.mean_growth * (years - known))[:, None]

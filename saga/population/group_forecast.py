@@ -75,7 +75,7 @@ def tabulate(
         for result in (paths, reference)
         if result is not None
     )
-    population = population_of(rows, paths.panel, request, weights, rule, *others)
+    population = population_of(rows, paths.panel, request, weights, rule, forecaster.facts, *others)
     grid = grid_of(population, request)
     n_cells = math.prod(grid.shape) + sum(1 for _ in grid.comparisons())
     check_cells(n_cells * (1 + len(others)))

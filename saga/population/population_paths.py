@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.data.facts import Facts
 from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.model_error import EVERYBODY, GROUPS, ModelError
@@ -137,23 +138,33 @@ def population_of(
     request: PopulationRequest,
     weights: str | Path | pl.DataFrame | None,
     rule: TaxRule,
+    facts: Facts,
     reference: PathRows | None = None,
 ) -> Population:
     """The population of paths, with groups and records of the panel of their persons.
 
-    `reference` has the paths of the same persons under another scenario.
+    `facts` are those of the paths. `reference` has the paths of the same persons under another
+    scenario.
 
     Raises:
-        UsageError: If a group is unknown, there is no panel for it, or nobody can join the paths.
+        UsageError: If a group is unknown, there is no panel for it, nobody can join the paths, or
+            they were simulated with other facts.
         InputError: If a person is missing in the panel or the weights, or a row of the inflow
             cannot be forecast.
     """
+    of_paths = paths.provenance["facts"]
+    if of_paths["digest"] != facts.digest:
+        raise UsageError(
+            f"The paths are from the facts {of_paths['source']!r} and tables would use "
+            f"{facts.source!r}, which are not the same. Give the facts of the scoring run with "
+            "--facts, or score again."
+        )
     groups = [*request.by, *({"sex"} - set(request.by) if request.inflow else ())]
     groups, inflow = [name for name in groups if name not in CAREER_GROUPS], None
     persons = read_persons(paths, panel, groups, weights).with_columns(
         donor=pl.lit(None, pl.String), entered=pl.lit(None, pl.Int32)
     )
-    paths = with_career_groups(paths, request.by, persons)
+    paths = with_career_groups(paths, request.by, persons, facts)
     if request.inflow:
         if of_careers := set(request.by) & set(CAREER_GROUPS):
             raise UsageError(
@@ -167,7 +178,7 @@ def population_of(
     model_error = ModelError.of(paths.provenance)
     other = None
     if reference is not None:
-        other = population_of(reference, panel, request, weights, rule)
+        other = population_of(reference, panel, request, weights, rule, facts)
     return Population(paths, persons, weights is not None, records, tax, model_error, inflow, other)
 
 

@@ -16,6 +16,7 @@ import pytest
 from differencing import possible_range
 from numpy.typing import NDArray
 
+from saga.data.facts import shipped_facts
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.entrants import Entrants, entrants_from
@@ -84,7 +85,10 @@ def paths_of(
             "wage_index": wages,
         }
     ).filter(pl.lit(age <= 64))
-    return PathRows(rows.lazy(), {"currency": "SEK", "price_year": 2022})
+    return PathRows(
+        rows.lazy(),
+        {"currency": "SEK", "price_year": 2022, "facts": shipped_facts().provenance()},
+    )
 
 
 PEOPLE = people()
@@ -101,7 +105,7 @@ def population(
     weights: pl.DataFrame | None = None,
 ) -> tuple[Population, PopulationRequest]:
     request = PopulationRequest(by, inflow=inflow)
-    return population_of(paths, panel, request, weights, NO_TAX), request
+    return population_of(paths, panel, request, weights, NO_TAX, shipped_facts()), request
 
 
 def by_cell(
@@ -281,7 +285,7 @@ def _without(column: str) -> PathRows:
         (Entrants(2023, 30, 5), {"paths": _without("wage_index")}, "with --wages"),
         (
             Entrants(2023, 30, 5),
-            {"paths": PathRows(FRAME_PATHS.rows, {"aligned": {}})},
+            {"paths": PathRows(FRAME_PATHS.rows, FRAME_PATHS.provenance | {"aligned": {}})},
             "adjusted to totals of each year",
         ),
     ],

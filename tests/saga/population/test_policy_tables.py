@@ -17,7 +17,7 @@ from polars_readstat import read_readstat
 from scored_folder import path_rows, write_scored
 
 from saga.batch.run_folder import MANIFEST
-from saga.data.facts import shipped_facts
+from saga.data.facts import read_facts, shipped_facts
 from saga.files.atomic import digest_file
 from saga.pages.format import estimated_chance, unit_of
 from saga.pages.group import TOTAL
@@ -532,6 +532,33 @@ def test_bands_of_base_amounts_have_flows_and_add_up(
     sums = flows.drop_nulls("share").group_by("year", "cohort", "class").agg(pl.col("share").sum())
     assert len(sums)
     assert sums["share"].to_numpy() == pytest.approx(1.0, abs=0.004)
+
+
+def test_tables_use_the_facts_of_their_paths_and_refuse_others(
+    scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    """An office's base amount is ten times as large: nobody earns more than one of them."""
+    facts = tmp_path / "office.csv"
+    header = "series,year,value,unit,mark,source"
+    amounts = shipped_facts().series["income_base_amount"].values
+    rows = [f"income_base_amount,{year},{10 * a},SEK,V,the office" for year, a in amounts.items()]
+    facts.write_text("\n".join([header, *rows]) + "\n")
+    earnings = pl.concat(map(pl.read_parquet, scored.glob("*.parquet")))
+    stated = {"facts": read_facts(facts).provenance()}
+    of_office = write_scored(tmp_path / "scored", earnings, stated=stated)
+    by = ("--by", "base_amounts")
+    table = _run(of_office, panel, tmp_path / "out", *by, "--facts", str(facts))
+    poor, all_others = (
+        table.filter(is_poor, statistic="persons", year=2023)["value"].sum()
+        for is_poor in (
+            pl.col("base_amounts").is_in(["no earnings", "0-1"]),
+            ~pl.col("base_amounts").is_in(["no earnings", "0-1", TOTAL]),
+        )
+    )
+    assert all_others < PERSONS / 100 < poor
+    for paths, option in ((of_office, ()), (scored, ("--facts", facts))):
+        line = ("tables", paths, "--panel", panel, "--out", tmp_path / "other", *by, *option)
+        assert "facts" in (text := refusal(*line)) and "'shipped'" in text
 
 
 def test_fifths_of_career_earnings_are_equal_groups_that_keep_their_order(

@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.batch.run_folder import MANIFEST
+from saga.data.facts import shipped_facts
 from saga.files.atomic import commit_json, digest_file
 
 
@@ -30,8 +31,9 @@ def write_scored(
     folder.mkdir(parents=True)
     ids = rows["person_id"].unique().sort()
     first = ids.head(max(1, len(ids) // 2))
-    provenance = {"product": product, "seed": 0, "scenario": "baseline", **stated}
-    provenance |= {"currency": "SEK", "price_year": 2022}
+    facts = shipped_facts().provenance()
+    provenance = {"product": product, "seed": 0, "scenario": "baseline", "facts": facts}
+    provenance |= {**stated, "currency": "SEK", "price_year": 2022}
     metadata = {"saga": json.dumps({**provenance, "warnings": []})}
     parts = []
     for number, is_first in enumerate((True, False)):
