@@ -26,8 +26,8 @@ def with_career_groups(
     """The paths with a column for each group of `CAREER_GROUPS` in `by`.
 
     - base_amounts: Earnings of the year in the bands of the pension rule of the currency, in its
-      index amounts of the `facts`. After the last known year these grow as they did on average, because scored
-      paths do not have wages.
+      index amounts of the `facts`. After the last known year these grow as they did on average,
+      because scored paths do not have wages.
     - career_fifth: Fifth of the persons of a path by the sum of their simulated earnings, with the
       weights of `persons`.
 

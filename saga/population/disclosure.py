@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from saga.errors import UsageError
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 _REACH = 4.0  # changes of a cell that the program considers, in units of the protection interval
-_SECONDS = 20.0  # of integer programs for a table; then further cells are more than the fewest
+_SECONDS = 20.0  # of integer programs for all years; then further cells are more than the fewest
 _STILL = 1e-9  # a change, in units of the protection interval, that is a rounding error
 
 
@@ -78,8 +79,19 @@ class DisclosureRules:
         return "dominance" if total > 0 and largest > self.dominance_share * total else None
 
 
+@dataclass
+class ProgramTime:
+    """Seconds that the integer programs of all tables of a request may still take."""
+
+    seconds: float = field(default_factory=lambda: _SECONDS)
+
+
 def suppress(
-    magnitudes: Sequence[Floats], unsafe: Flags, protection: float, suppressed: Flags | None = None
+    magnitudes: Sequence[Floats],
+    unsafe: Flags,
+    protection: float,
+    suppressed: Flags | None = None,
+    program_time: ProgramTime | None = None,
 ) -> tuple[Flags, dict[int, int]]:
     """The cells to suppress so that no unsafe cell can be computed from the others.
 
@@ -92,18 +104,18 @@ def suppress(
         unsafe: Cells that must be hidden.
         protection: Share of an unsafe cell's value by which it must be able to move both ways.
         suppressed: Cells that are suppressed in any case.
+        program_time: What is left to integer programs; None: all of it.
     """
+    program_time = program_time or ProgramTime()
     hidden = unsafe if suppressed is None else unsafe | suppressed
     hidden = hidden.copy()
     hides: dict[int, int] = {}
     if unsafe.ndim == 0:  # without groups there is one cell, and no sum shows it
         return hidden, hides
     sums = _sums_to_zero(unsafe.shape)
-    end = time.monotonic() + _SECONDS
     order = np.argsort(-magnitudes[0], axis=None, kind="stable")
     for cell in order[unsafe.ravel()[order]]:
-        seconds = max(end - time.monotonic(), 0.0)
-        chosen = _protect(magnitudes, hidden.ravel(), int(cell), protection, sums, seconds)
+        chosen = _protect(magnitudes, hidden.ravel(), int(cell), protection, sums, program_time)
         if chosen is None:  # the table is too small for any other cell to hide this one
             chosen = np.ones(hidden.size, dtype=np.bool_)
         hides |= dict.fromkeys(np.flatnonzero(chosen & ~hidden.ravel()).tolist(), int(cell))
@@ -117,13 +129,13 @@ def _protect(
     cell: int,
     protection: float,
     sums: csr_matrix,
-    seconds: float,
+    program_time: ProgramTime,
 ) -> Flags | None:
     """The cheapest cells that hide `cell` beside the `hidden` ones; None if there are none.
 
     Variables: which cells are suppressed, and for each magnitude one table of changes that moves
     the cell up and one that moves it down, both zero in all sums and in published cells. If the
-    `seconds` do not suffice, all cells that change in the program of fractions are suppressed.
+    time does not suffice, all cells that change in the program of fractions are suppressed.
     """
     n = hidden.size
     moves = []
@@ -136,7 +148,11 @@ def _protect(
                 moves.append((target / unit, np.minimum(flat / unit, _REACH)))
     # Everybody knows that an empty cell is empty, so it hides nothing.
     empty = magnitudes[0].ravel() == 0
-    if all(_can_move(cell, *move, hidden & ~empty, sums) for move in moves):
+    free, shape = hidden & ~empty, magnitudes[0].shape
+    if all(
+        _has_rectangle(cell, *move, free, shape) or _can_move(cell, *move, free, sums)
+        for move in moves
+    ):
         return hidden
     floor = np.concatenate([np.zeros(n), *(-down for _, down in moves)])
     ceiling = np.concatenate([np.ones(n), *([np.full(n, _REACH)] * len(moves))])
@@ -160,7 +176,10 @@ def _protect(
     cost[:n] = np.where(hidden, 0, 1 + magnitudes[0].ravel())
     program = partial(milp, cost, bounds=Bounds(floor, ceiling), constraints=constraints)
     whole = np.concatenate([np.ones(n), np.zeros(len(floor) - n)])
-    result = program(integrality=whole, options={"time_limit": seconds, "mip_rel_gap": 0.02})
+    options = {"time_limit": program_time.seconds, "mip_rel_gap": 0.02}
+    start_time = time.monotonic()
+    result = program(integrality=whole, options=options)
+    program_time.seconds = max(program_time.seconds - (time.monotonic() - start_time), 0.0)
     if result.x is not None:
         return np.asarray(result.x[:n] > 0.5)
     result = program()
@@ -168,6 +187,35 @@ def _protect(
         return None
     changes = np.abs(result.x.reshape(-1, n)[1:]).max(0)
     return np.asarray(hidden | (changes > _STILL))
+
+
+def _has_rectangle(
+    cell: int, target: float, down: Floats, free: Flags, shape: tuple[int, ...]
+) -> bool:
+    """Whether `cell` can change by `target` with the other corners of a rectangle alone.
+
+    The corners differ from the cell in some dimensions, and change by `target` up or down, so that
+    all sums stay. This is a solution of the program of `_can_move`, found without solving it.
+    """
+    home = np.unravel_index(cell, shape)
+    can_rise, can_fall = free.reshape(shape), (free & (down >= abs(target))).reshape(shape)
+    fits = np.ones(shape, dtype=np.bool_)  # whether the corner opposite to the cell is possible
+    for axis, index in enumerate(home):
+        fits[(slice(None),) * axis + (index,)] = False
+    for moved in product((False, True), repeat=len(shape)):
+        change = np.array(target)
+        for axis in np.flatnonzero(moved):
+            size = shape[axis]
+            # Two levels change against each other; a level and the margin change alike.
+            signs = np.where(np.arange(size) == size - 1, 1, -1 if home[axis] < size - 1 else 1)
+            change = change * signs.reshape([-1 if k == axis else 1 for k in range(len(shape))])
+        corner = tuple(
+            slice(None) if is_moved else slice(index, index + 1)
+            for is_moved, index in zip(moved, home, strict=True)
+        )
+        if any(moved):  # the cell itself can move: its bounds are not those of other cells
+            fits &= np.where(change > 0, can_rise[corner], can_fall[corner])
+    return bool(fits.any())
 
 
 def _can_move(cell: int, target: float, down: Floats, free: Flags, sums: csr_matrix) -> bool:

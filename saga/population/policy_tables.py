@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from saga.errors import UsageError
 from saga.population.cell_statistics import PathStatistic, earnings_classes
-from saga.population.disclosure import DisclosureRules, suppress
+from saga.population.disclosure import DisclosureRules, ProgramTime, suppress
 from saga.population.group_bands import GroupBand, band, chance_below_zero
 from saga.population.population_paths import Population, Present, grid_of, statistics_of
 from saga.population.scored_paths import BASE_AMOUNTS, YearPaths, rows_of
@@ -130,17 +130,18 @@ def table_steps(
     slices: dict[int | None, _Slice] = {}
     hidden = np.zeros(grid.shape, dtype=np.bool_)
     hidden_by: dict[int, Flags] = {}
+    program_time = ProgramTime()
     inhabited = np.zeros(grid.shape)  # in how many years each cell has persons
     published: dict[int, float] = {}
     log: list[dict[str, object]] = []
     for year in of_events.earlier:
         yield 0, len(years)
-        log += _keep_records(population, grid, year, rules, of_events)
+        log += _keep_records(population, grid, year, rules, of_events, program_time)
     lifetimes: list[int | None] = [] if set(grid.groups) & set(paths.columns) else [None]
     for done, at in enumerate([*lifetimes, *years]):
         yield done, len(years)
         slices[at] = present = _slice(population, grid, rules, at, request, of_events)
-        hidden, entries = present.behind.hide(grid, rules, at, hidden)
+        hidden, entries = present.behind.hide(grid, rules, at, hidden, program_time)
         log += entries
         if at is not None:
             hidden_by[at] = hidden
@@ -150,7 +151,13 @@ def table_steps(
     last = years[-1] if until else max(years, key=lambda year: (published[year], year))
     years, hidden = [year for year in years if year <= last], hidden_by[last]
     transitions, transition_log = _transitions(
-        population, grid, rules, hidden, years if transition_years else [], transition_years or 1
+        population,
+        grid,
+        rules,
+        hidden,
+        years if transition_years else [],
+        transition_years or 1,
+        program_time,
     )
     rows: list[dict[str, object]] = [
         {"year": at, **row}
@@ -219,13 +226,18 @@ class _Behind:
         return cls(reasons, magnitudes)
 
     def hide(
-        self, grid: Grid, rules: DisclosureRules, year: int | None, hidden: Flags
+        self,
+        grid: Grid,
+        rules: DisclosureRules,
+        year: int | None,
+        hidden: Flags,
+        program_time: ProgramTime,
     ) -> tuple[Flags, list[dict[str, object]]]:
         """The cells to hide beside the `hidden` ones, with them; and their entries in the log."""
         log: list[dict[str, object]] = []
         for reasons, magnitudes in zip(self.reasons, self.magnitudes, strict=True):
             unsafe = np.reshape([bool(reasons[cell]) for cell in grid.cells()], grid.shape)
-            hidden, hides = suppress(magnitudes, unsafe, rules.protection, hidden)
+            hidden, hides = suppress(magnitudes, unsafe, rules.protection, hidden, program_time)
             log += _log_entries(grid, "statistics", year, reasons, hides)
         return hidden, log
 
@@ -355,6 +367,7 @@ def _keep_records(
     year: int,
     rules: DisclosureRules,
     of_events: _EventStatistics,
+    program_time: ProgramTime,
 ) -> list[dict[str, object]]:
     """Keep what events need of a year before the paths, from records; the log of hidden cells."""
     assert population.records is not None
@@ -367,7 +380,7 @@ def _keep_records(
         of_events.keep(year, names, statistics)
     nothing = np.zeros(grid.shape, dtype=np.bool_)
     behind = _Behind.of([present], grid, rules)
-    of_events.hidden[year], log = behind.hide(grid, rules, year, nothing)
+    of_events.hidden[year], log = behind.hide(grid, rules, year, nothing, program_time)
     return log
 
 
@@ -460,6 +473,7 @@ def _transitions(
     hidden: Flags,
     years: Sequence[int],
     step: int,
+    program_time: ProgramTime,
 ) -> tuple[pl.DataFrame, list[dict[str, object]]]:
     """Shares of earnings classes `step` years later, by groups and class; and the hidden cells.
 
@@ -480,7 +494,9 @@ def _transitions(
         counts, n_persons = _count_transitions(population, grid, year, year + step, len(classes))
         unsafe = (n_persons > 0) & (n_persons < rules.minimum)
         hidden_before = np.repeat(hidden[..., None], len(classes) + 1, axis=-1)
-        hidden_cells, hides = suppress([counts.sum(-1)], unsafe, rules.protection, hidden_before)
+        hidden_cells, hides = suppress(
+            [counts.sum(-1)], unsafe, rules.protection, hidden_before, program_time
+        )
         small = {cell: "minimum" if unsafe[cell] else None for cell in by_class.cells()}
         log += _log_entries(by_class, "transitions", year, small, hides)
         for cell in by_class.cells():

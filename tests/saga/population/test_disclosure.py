@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from differencing import Flags, Floats, possible_range
+from scipy.optimize import milp
 
 from saga.errors import UsageError
 from saga.population import disclosure
-from saga.population.disclosure import DisclosureRules, suppress
+from saga.population.disclosure import DisclosureRules, ProgramTime, suppress
 
 PROTECTION = 0.15
 
@@ -60,6 +61,51 @@ def test_no_unsafe_cell_can_be_computed_from_margins(
     hidden, _ = suppress(magnitudes, unsafe, PROTECTION)
     assert recovered(magnitudes, unsafe, hidden) == []
     assert not hidden.all(), "a table in which nothing is published proves nothing"
+
+
+@pytest.mark.parametrize(("shape", "seed"), [((12, 8), 1), ((5, 4, 4), 2), ((20,), 3)])
+def test_a_rectangle_of_hidden_cells_is_a_solution_of_the_program(
+    shape: tuple[int, ...], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    (persons, _), unsafe = random_table(shape, seed)
+    hidden = unsafe | (rng.random(persons.shape) < 0.4)
+    free = (hidden & (persons > 0)).ravel()
+    sums = disclosure._sums_to_zero(persons.shape)
+    found = []
+    for cell in np.flatnonzero(unsafe):
+        for target in (1.0, -1.0):
+            down = np.minimum(persons.ravel() / (PROTECTION * persons.flat[cell]), 4)
+            move = int(cell), target, down, free
+            found.append(disclosure._has_rectangle(*move, persons.shape))
+            assert not found[-1] or disclosure._can_move(*move, sums)
+    assert any(found)
+
+
+def test_cells_that_hide_each_other_need_no_program_in_every_year(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A table of many small cells: programs for each of them took seconds of every year."""
+    programs = []
+    monkeypatch.setattr(disclosure, "milp", lambda *a, **k: programs.append(0) or milp(*a, **k))
+    rng = np.random.default_rng(5)
+    persons = with_margins(rng.integers(1, 9, (15, 10)).astype(float))
+    unsafe, hidden = persons < 10, None
+    for _ in range(3):
+        earnings = with_margins(persons[:-1, :-1] * rng.lognormal(5, 0.5, (15, 10)))
+        hidden, _ = suppress([persons, earnings], unsafe, PROTECTION, hidden)
+        assert recovered([persons, earnings], unsafe, hidden) == []
+    assert len(programs) < unsafe.sum() / 10
+
+
+def test_tables_share_the_time_of_integer_programs() -> None:
+    magnitudes, unsafe = random_table((6, 5), 1)
+    program_time = ProgramTime(30.0)
+    left = []
+    for _ in range(2):
+        suppress(magnitudes, unsafe, PROTECTION, program_time=program_time)
+        left.append(program_time.seconds)
+    assert 30 > left[0] > left[1] > 0
 
 
 def test_primary_suppression_alone_is_seen_through() -> None:
