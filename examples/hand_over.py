@@ -47,7 +47,7 @@ def numbered(panel: pl.DataFrame) -> pl.DataFrame:
 
 
 def main(paths: str, panel: str, layout: str, out: Path, mapping: str | None, path: int) -> None:
-    """Write the careers of one path, without years after a death or an emigration."""
+    """Write the careers of one path, without years after a death or an emigration; say how many."""
     people = numbered(read_panel(panel, mapping=mapping).frame)
     careers = pl.read_parquet(f"{paths}/part-*.parquet").filter(path=path)
     if people["sex"].null_count() == len(people):
@@ -56,8 +56,14 @@ def main(paths: str, panel: str, layout: str, out: Path, mapping: str | None, pa
         sys.exit(f"{paths} has no column state. Score again with --circumstances.")
     if careers.is_empty():
         sys.exit(f"{paths} has no path {path}. The first path is 0.")
+    lacking = careers.join(people, on="person_id", how="anti")["person_id"].n_unique()
+    if lacking:
+        sys.exit(f"{panel} lacks {lacking} persons of {paths}. Give the panel that was scored.")
     gone = pl.col("state").cast(pl.String).is_in(["dead", "abroad"]).fill_null(value=False)
     people = people.select("person_id", "number", "birth_year", "sex")
+    abroad = careers.filter(pl.col("state").cast(pl.String) == "abroad")
+    share = abroad["earnings"].sum() / max(careers["earnings"].sum(), 1)
+    sys.stdout.write(f"Left out: {len(abroad)} years abroad, {share:.1%} of all earnings.\n")
     careers = careers.filter(~gone).join(people, on="person_id").sort("number")
     out.mkdir(parents=True, exist_ok=True)
     people.select("number", "person_id").write_csv(out / "persons.csv")

@@ -96,6 +96,28 @@ def test_a_panel_with_names_of_its_own_keeps_its_numbers(
     assert pl.read_csv(out / "persons.csv").rows() == [(12, 12), (31, 31)]
 
 
+def test_earnings_abroad_that_the_files_lack_are_stated(
+    inputs: tuple[Path, Path], run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Aligned totals count them, the files do not: the difference is told."""
+    part = inputs[0] / "part-0.parquet"
+    is_abroad = (pl.col("person_id") == "7") & (pl.col("path") == 0) & (pl.col("year") == 2023)
+    state = pl.when(is_abroad).then(pl.lit("abroad")).otherwise("state")
+    pl.read_parquet(part).with_columns(state=state).write_parquet(part)
+    assert run(*inputs, "liam2", tmp_path / "out") == ""
+    assert "1 years abroad, 66.7% of all earnings" in capsys.readouterr().out
+    assert pl.read_csv(tmp_path / "out" / "liam2_2023.csv")["earnings"].to_list() == [1200]
+
+
+def test_a_panel_that_lacks_persons_of_the_paths_is_refused(
+    inputs: tuple[Path, Path], run: Run, tmp_path: Path
+) -> None:
+    people = pl.read_csv(inputs[1], schema_overrides={"person_id": pl.String})
+    people.filter(person_id="07").write_csv(tmp_path / "q.csv")
+    assert "lacks 1 persons of" in run(inputs[0], tmp_path / "q.csv", "liam2", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_is_missing_is_named(inputs: tuple[Path, Path], run: Run, tmp_path: Path) -> None:
     paths, panel = inputs
     assert "choose from 'liam2'" in run(paths, panel, "midas", tmp_path)
