@@ -209,7 +209,7 @@ def read_persons(
         _check_records(scored, panel)
     static = [name for name in by if name not in scored.columns]
     if static:
-        frame = frame.join(last_known(panel, static), on="person_id", how="left")
+        frame = frame.join(last_known(panel, static, scored.columns), on="person_id", how="left")
         _require(frame, BIRTH, "the panel")
     if weights is not None:
         name = "the table of weights" if isinstance(weights, pl.DataFrame) else str(weights)
@@ -265,8 +265,16 @@ def person_levels(group: str, year: int | pl.Expr) -> pl.Expr:
     return pl.col(group).cast(pl.String).fill_null(UNKNOWN)
 
 
-def last_known(panel: Panel | None, by: Sequence[str]) -> pl.DataFrame:
-    """A row for each person: birth_year, and the last known codes of the groups in `by`."""
+def last_known(panel: Panel | None, by: Sequence[str], of_paths: Sequence[str]) -> pl.DataFrame:
+    """A row for each person: birth_year, and the last known codes of the groups in `by`.
+
+    `of_paths` are the groups that paths have, which an error also names.
+    """
+    if of_careers := [name for name in by if name in CAREER_GROUPS]:
+        raise UsageError(
+            f"The group {of_careers[0]} is of `saga tables` only: it follows from the earnings "
+            "that an alignment changes."
+        )
     if panel is None:
         raise UsageError(
             f"The paths have no column {by[0]}. Give the panel of the persons with --panel, or "
@@ -274,7 +282,9 @@ def last_known(panel: Panel | None, by: Sequence[str]) -> pl.DataFrame:
         )
     categories = {*CATEGORICAL, *panel.meta.extra_names("category")}
     if unknown := [name for name in by if name not in {*categories, "age", "cohort", BIRTH}]:
-        names = ", ".join(["age", "cohort", BIRTH, *CAREER_GROUPS, *sorted(categories)])
+        names = ", ".join(
+            ["age", "cohort", BIRTH, *CAREER_GROUPS, *sorted({*categories, *of_paths})]
+        )
         raise UsageError(f"There is no group {unknown[0]}. Groups are {names}.")
     columns = [name for name in by if name in categories]
     return panel.frame.group_by("person_id").agg(

@@ -159,9 +159,13 @@ def test_single_forecasts_are_not_aligned_and_bad_targets_are_named(
     good, targets = "year,sex,total\n2023,female,100\n", tmp_path / "targets.csv"
     rows = path_rows(np.ones((2, 1, 1)))
     forecasts = write_scored(tmp_path / "forecasts", rows, product="forecasts")
+    state = pl.lit("work", pl.Enum(["work"]))
+    of_states = write_scored(tmp_path / "states", rows.with_columns(state=state))
     for folder, text, more, message in (
         (forecasts, good, (), "joint paths"),
         (scored, "year,sex\n2023,female\n", (), "either total or mean"),
+        (scored, "year,base_amounts,total\n2023,0-1,1\n", (), "of `saga tables` only"),
+        (of_states, "year,shoe_size,total\n2023,41,1\n", (), "sex, state"),
         (scored, good + "2024,female,-3\n", (), "line 3"),
         (scored, good + "2023,female,200\n", "", "two targets"),
         (scored, good + "2024,female,3,5\n", (), "more cells than the header"),
