@@ -76,10 +76,10 @@ def required_rows(setting: Setting, horizons: Sequence[int]) -> pl.DataFrame:
 def read_entry(
     file: Path, name: str, setting: Setting, horizons: Sequence[int], floor: float | None = FLOOR
 ) -> Entry:
-    """The entry in a CSV or Parquet file. Rows that the round does not ask for are not used.
+    """The entry in a CSV or Parquet file.
 
     Raises:
-        InputError: If a column or row is missing, or a value breaks a rule.
+        InputError: If a column or row is missing or would not be read, or a value breaks a rule.
     """
     required = required_rows(setting, horizons)
     table = _read_table(file, REQUIRED)
@@ -90,7 +90,11 @@ def read_entry(
     }
     levels = dict(sorted(levels.items()))
     used = [*levels.values(), "p_zero", *({"mean"} & set(table.columns))]
-    rows = _checked(file, table.select("row", *KEYS, *used), levels, required)
+    if unread := [name for name in table.columns if name not in ("row", *KEYS, *used)]:
+        fix = f"Leave it out; columns are {REQUIRED}, mean and further quantiles such as q02."
+        problems = [Problem("entry-columns", "a column is not read", fix, name) for name in unread]
+        raise InputError(f"{file.name} has other columns", problems[:MOST_PROBLEMS])
+    rows = _checked(file, table.select("row", *KEYS, *used), levels, required, floor)
     ids = setting.origins.person_id
     frame = pl.DataFrame({"person_id": ids.tolist()}).join(
         pl.DataFrame({"horizon": pl.Series(horizons, dtype=pl.Int32)}), how="cross"
@@ -224,7 +228,11 @@ def _read_table(file: Path, required: Sequence[str]) -> pl.DataFrame:
 
 
 def _checked(
-    file: Path, table: pl.DataFrame, levels: dict[float, str], required: pl.DataFrame
+    file: Path,
+    table: pl.DataFrame,
+    levels: dict[float, str],
+    required: pl.DataFrame,
+    floor: float | None,
 ) -> pl.DataFrame:
     """The required rows with numbers. Raises InputError with a problem for each broken rule."""
     numbers = [name for name in table.columns if name not in ("row", *KEYS)]
@@ -263,7 +271,19 @@ def _checked(
             "Give one row per person and horizon.",
         )
     ]
+    if "mean" in numbers:
+        (lowest, low), high = next(iter(levels.items())), names[-1]
+        # At least the share above the lowest quantile has its amount; 1 SEK is rounding.
+        too_low = pl.col("mean") < (1 - lowest) * pl.col(low) - 1
+        too_high = (pl.col("mean") > pl.col(high) + 1) & (pl.col(high) > 0)
+        not_alike = "Give expected earnings in SEK, zeros counted, or leave the column out."
+        rules += [("outside the row's quantiles", "mean", too_low | too_high, not_alike)]
     problems = []
+    highest = rows.filter(pl.col(names[-1]) > 0)[names[-1]].median()
+    if floor and isinstance(highest, float) and highest < floor:
+        message = f"in most rows {names[-1]} is below {floor:,.0f} SEK, the floor of the scores"
+        fix = "Give earnings in SEK, not their logs or thousands."
+        problems.append(Problem("entry", message, fix, names[-1]))
     for what, column, broken, fix in rules:
         violations = rows.filter(broken)
         if violations.height:
@@ -286,6 +306,12 @@ def _checked(
                 lacking.height,
             )
         )
+    unread = table.join(required, on=KEYS, how="anti", maintain_order="left")
+    if unread.height:
+        row, person, horizon = unread.select("row", *KEYS).row(0)
+        message = f"row {row}, horizon {horizon}, is not in the round"
+        fix = "Give the rows of rows.csv only."
+        problems.append(Problem("entry-rows", message, fix, None, person, None, unread.height))
     if problems:
         raise InputError(f"{file.name} is no valid entry", problems[:MOST_PROBLEMS])
     return rows

@@ -167,6 +167,15 @@ def _set(name: str, value: object) -> Break:
         (_set("q95", 1.0), "q95 is below q90 in row 3.*column q95"),
         (_set("p_zero", 0.999), "q99 is positive, but its level is below p_zero in row 3"),
         (lambda t: pl.concat([t, t.head(1)]), "a second time in row"),
+        (lambda t: t.with_columns(pl.col(NAMES) / 1000), "q99 is below 24,150 SEK"),
+        (lambda t: t.with_columns(pl.col(NAMES).log1p()), "q99 is below 24,150 SEK"),
+        (lambda t: t.with_columns(mean=pl.lit(1.0)), "mean is outside the row's quantiles"),
+        (lambda t: t.with_columns(mean=pl.lit(1e9)), "mean is outside the row's quantiles"),
+        (lambda t: t.with_columns(p50=pl.lit(1.0)), "a column is not read .at column p50"),
+        (
+            lambda t: pl.concat([t, t.head(1).with_columns(person_id=pl.lit("nobody"))]),
+            "row .*, horizon 1, is not in the round .*person nobody",
+        ),
         (lambda t: t.slice(2), r"there is no row of horizon 1 .*person 000.*\[2 times\]"),
     ],
 )
