@@ -272,12 +272,12 @@ def _checked(
         )
     ]
     if "mean" in numbers:
-        (lowest, low), high = next(iter(levels.items())), names[-1]
-        # At least the share above the lowest quantile has its amount; 1 SEK is rounding.
-        too_low = pl.col("mean") < (1 - lowest) * pl.col(low) - 1
+        # At least the share above a quantile has its amount; 1 SEK is rounding.
+        least = pl.max_horizontal((1 - level) * pl.col(name) for level, name in levels.items())
+        high, too_low = names[-1], pl.col("mean") < least - 1
         too_high = (pl.col("mean") > pl.col(high) + 1) & (pl.col(high) > 0)
         not_alike = "Give expected earnings in SEK, zeros counted, or leave the column out."
-        rules += [("outside the row's quantiles", "mean", too_low | too_high, not_alike)]
+        rules += [("outside what the row's quantiles allow", "mean", too_low | too_high, not_alike)]
     problems = []
     highest = rows.filter(pl.col(names[-1]) > 0)[names[-1]].median()
     if floor and isinstance(highest, float) and highest < floor:

@@ -169,8 +169,17 @@ def _set(name: str, value: object) -> Break:
         (lambda t: pl.concat([t, t.head(1)]), "a second time in row"),
         (lambda t: t.with_columns(pl.col(NAMES) / 1000), "q99 is below 24,150 SEK"),
         (lambda t: t.with_columns(pl.col(NAMES).log1p()), "q99 is below 24,150 SEK"),
-        (lambda t: t.with_columns(mean=pl.lit(1.0)), "mean is outside the row's quantiles"),
-        (lambda t: t.with_columns(mean=pl.lit(1e9)), "mean is outside the row's quantiles"),
+        (
+            lambda t: t.with_columns(pl.lit(0.0).alias("q01"), mean=pl.lit(1.0)),
+            "mean is outside what the row's quantiles allow",
+        ),
+        (
+            lambda t: t.with_columns(mean=pl.lit(1e9)),
+            "mean is outside what the row's quantiles allow",
+        ),
+            lambda t: t.with_columns(mean=pl.lit(1e9)),
+            "mean is outside what the row's quantiles allow",
+        ),
         (lambda t: t.with_columns(p50=pl.lit(1.0)), "a column is not read .at column p50"),
         (
             lambda t: pl.concat([t, t.head(1).with_columns(person_id=pl.lit("nobody"))]),
