@@ -177,9 +177,6 @@ def _set(name: str, value: object) -> Break:
             lambda t: t.with_columns(mean=pl.lit(1e9)),
             "mean is outside what the row's quantiles allow",
         ),
-            lambda t: t.with_columns(mean=pl.lit(1e9)),
-            "mean is outside what the row's quantiles allow",
-        ),
         (lambda t: t.with_columns(p50=pl.lit(1.0)), "a column is not read .at column p50"),
         (
             lambda t: pl.concat([t, t.head(1).with_columns(person_id=pl.lit("nobody"))]),
