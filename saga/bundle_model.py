@@ -134,11 +134,11 @@ class BundleModel:
 
     def scenario(self, source: ScenarioSource) -> Scenario | None:
         """The scenario of a source; UsageError if the bundle has no macro series."""
-        if source is None or source == "baseline":
+        if source is None or (isinstance(source, str) and source == "baseline"):
             return None
         history = None if self.process is None else self.process.history
         scenario = None
-        if history is not None or source not in SCENARIOS:
+        if history is not None or not (isinstance(source, str) and source in SCENARIOS):
             scenario = scenario_from(source, history)
         if scenario is None or (history is None and scenario.rows):
             raise UsageError(

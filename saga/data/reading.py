@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,7 +19,6 @@ import polars as pl
 from saga.data.casting import count_padded, read_column
 from saga.data.facts import Facts, open_facts, read_index, real_factors
 from saga.data.files import (
-    POLARS_ERRORS,
     Location,
     locate_files,
     read_blocks,
@@ -28,6 +26,7 @@ from saga.data.files import (
     require_output_outside_input,
     scan_files,
 )
+from saga.data.frames import ArrowStream, Columns, to_polars
 from saga.data.macro_rows import MacroRow, read_macro_file
 from saga.data.mapping import MISFIT, Effect, MacroFile, SourceMapping, find_columns
 from saga.data.mapping_file import load_mapping
@@ -41,10 +40,6 @@ from saga.files.folders import File, open_place
 from saga.requests import OnError
 from saga.schema import BY_NAME, COLUMNS, EXIT, MAX_AGE, MIN_AGE, MONEY, REQUIRED, Column
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-_INDEX = "__index_level_0__"  # an index of pandas that has no name
 _LABELLED = frozenset(
     column.name for column in COLUMNS if column.kind in ("category", "label") and column.codes
 )
@@ -70,15 +65,6 @@ _ONE_CODE = "Write codes the same way in all files, or name all spellings in the
 MAX_CODES = 500  # a column with more codes names persons or places, it does not describe them
 
 
-class ArrowStream(Protocol):
-    """A table that exports itself by the Arrow stream protocol: pandas, polars, pyarrow, DuckDB."""
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The stream of the table."""
-        ...
-
-
-Columns = Mapping[str, Sequence[object]]
 Rows = str | Path | ArrowStream | Columns
 """What a panel is read from: a place, a data frame, or a dictionary of columns."""
 
@@ -284,7 +270,7 @@ class Source:
         """
         mapped = self._mapped[0]
         if not isinstance(self.place, str | Path):
-            table = _to_polars(self.place)
+            table = to_polars(self.place, "the panel")
             if fitting:
                 self._require_fit(table.columns)
             used = mapped.used_columns(table.columns)
@@ -644,51 +630,6 @@ def _check_options(
         )
     if rejected is not None and isinstance(source, str | Path):
         require_output_outside_input(open_place(source), rejected, "--rejected")
-
-
-def _to_polars(source: ArrowStream | Columns) -> pl.DataFrame:
-    """The table as a polars frame; a named index of pandas becomes columns."""
-    if isinstance(source, pl.DataFrame):
-        return source
-    if not hasattr(source, "__arrow_c_stream__") and not isinstance(source, Mapping):
-        raise UsageError.of(
-            "the panel cannot be read",
-            "source",
-            f"a {type(source).__name__} is not a table",
-            "Give a path, a data frame of polars (collected), pandas or pyarrow, or a dictionary "
-            "of columns.",
-        )
-    import pyarrow as pa  # takes long to import, and a panel in files does not need it
-
-    try:  # by pyarrow, because polars would leave out the index of pandas
-        return pl.DataFrame(_with_years(pa.table(source))).drop(_INDEX, strict=False)
-    except (
-        pa.ArrowException,
-        *POLARS_ERRORS,
-        ValueError,
-        TypeError,
-    ) as error:  # its message repeats cells
-        named = re.search(r"column (\S+) with type", str(error.args[-1]))
-    raise UsageError.of(
-        "the panel cannot be read",
-        "source",
-        "a column mixes types or has one that is not known, or two columns have one name",
-        "Convert the columns first, for example by pandas.to_numeric; give each its own name.",
-        column=named[1] if named else None,
-    )
-
-
-def _with_years(table: pa.Table) -> pa.Table:
-    """The table with yearly periods of pandas as years; they are stored as years since 1970."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for k, field_ in enumerate(table.schema):
-        if str(getattr(field_.type, "freq", "")).startswith(("Y", "A")):
-            stored = [chunk.storage for chunk in table.column(k).chunks]
-            years = pc.add(pa.chunked_array(stored, pa.int64()), 1970)
-            table = table.set_column(k, field_.name, years)
-    return table
 
 
 def _require_columns(present: Sequence[str], unread: Sequence[str], mapped: SourceMapping) -> None:

@@ -11,12 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.data.macro_rows import MacroRow, check_columns, parse_ratios, parse_rows
+from saga.data.frames import ArrowStream, is_frame, to_polars
+from saga.data.macro_rows import (
+    SERIES,
+    UNEMPLOYMENT_RANGE,
+    MacroRow,
+    check_columns,
+    parse_ratios,
+    parse_rows,
+)
 from saga.data.small_tables import read_small
 from saga.errors import UsageError
 from saga.macro.history import MacroHistory, sweden
 
 SCENARIOS = ("baseline", "recession-1990s", "high-growth")
+_SUBJECT = "Scenario"  # of messages about rows
 
 
 @dataclass(frozen=True)
@@ -25,12 +34,34 @@ class Scenario:
 
     A scenario `by_name` starts after the origin if that is later than the history. `ratios` are
     those of groups, year -> column -> ratio (`saga.macro.group_trends`).
+
+    Raises:
+        UsageError: If the values of a year are not three, or its ratios have no columns.
+        InputError: If a year, value or ratio is not valid.
     """
 
     name: str
     rows: Mapping[int, MacroRow]
     by_name: bool = False
     ratios: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the values as those of rows are; years become whole numbers."""
+        try:
+            rows = [
+                {"year": year, **dict(zip(SERIES, values, strict=True))}
+                for year, values in self.rows.items()
+            ]
+            ratios = [{"year": year, **columns} for year, columns in self.ratios.items()]
+            if not all("/" in column for columns in self.ratios.values() for column in columns):
+                raise ValueError
+        except (AttributeError, TypeError, ValueError):
+            raise UsageError(
+                f"A scenario has three fractions for each year ({', '.join(SERIES)}), such as "
+                "{2030: (0.08, 0.01, 0.02)}, and ratios such as {2040: {'female/male': 1.0}}."
+            ) from None
+        object.__setattr__(self, "rows", parse_rows(rows, _SUBJECT) if rows else {})
+        object.__setattr__(self, "ratios", parse_ratios(ratios, _SUBJECT))
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -72,8 +103,11 @@ class Scenario:
         return hashlib.sha256(repr(rows).encode()).hexdigest()
 
 
-ScenarioSource = str | Path | Sequence[Mapping[str, float]] | Scenario | None
-"""What names a scenario: a name of SCENARIOS, a CSV file, rows, or the scenario itself."""
+ScenarioSource = str | Path | Sequence[Mapping[str, float]] | ArrowStream | Scenario | None
+"""What names a scenario: a name of SCENARIOS, a CSV file, rows, or the scenario itself.
+
+Rows may be a data frame.
+"""
 
 
 def scenario_from(source: ScenarioSource, history: MacroHistory | None) -> Scenario | None:
@@ -82,13 +116,14 @@ def scenario_from(source: ScenarioSource, history: MacroHistory | None) -> Scena
     None and "baseline" mean drawn futures. Files and rows have the columns
     `year,unemployment,real_wage_growth,inflation` (fractions), and ratios of groups such as
     `female/male`; other years and empty columns are drawn. A name needs the history. Raises
-    UsageError if a name is unknown, InputError if the rows are not valid.
+    UsageError if a name is unknown or the source is none of these, InputError if the rows are not
+    valid.
     """
-    if source is None or source == "baseline":
-        return None
-    if isinstance(source, Scenario):
+    if source is None or isinstance(source, Scenario):
         return source
     if isinstance(source, (str, Path)):
+        if source == "baseline":
+            return None
         if source in SCENARIOS:
             assert history is not None
             last = history.last_year
@@ -98,23 +133,31 @@ def scenario_from(source: ScenarioSource, history: MacroHistory | None) -> Scena
             raise UsageError(
                 f"Scenario '{source}' is neither a file nor one of {', '.join(SCENARIOS)}."
             )
-        return _given(path.stem, read_small(path).to_dicts())
-    return _given("given", list(source))
+        return _of_rows(path.stem, read_small(path).to_dicts())
+    rows = to_polars(source, "the scenario").to_dicts() if is_frame(source) else source
+    if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
+        raise UsageError(
+            f"A scenario is a name ({', '.join(SCENARIOS)}), a CSV file, rows such as "
+            "[{'year': 2030, 'unemployment': 0.08, 'real_wage_growth': 0.01, 'inflation': 0.02}], "
+            "or Scenario('own', {2030: (0.08, 0.01, 0.02)})."
+        )
+    return _of_rows("given", rows)
 
 
-def _given(name: str, rows: Sequence[Mapping[str, Any]]) -> Scenario:
-    check_columns(rows, "Scenario")
-    macro = parse_rows(rows, "Scenario")
-    return Scenario(name, macro, ratios=parse_ratios(rows, "Scenario"))
+def _of_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> Scenario:
+    check_columns(rows, _SUBJECT)
+    macro = parse_rows(rows, _SUBJECT)
+    return Scenario(name, macro, ratios=parse_ratios(rows, _SUBJECT))
 
 
 def named_scenario(name: str, start: int, last: float) -> Scenario:
     """A scenario by name after the year `start`, in which unemployment is `last`."""
     if name == "recession-1990s":
         # Sweden 1991-97 again: the rise of unemployment since 1990 is added to its last value.
-        past = sweden().values.tolist()
+        past, highest = sweden().values.tolist(), UNEMPLOYMENT_RANGE[1]
         rows = {
-            start + i: (last + past[i][0] - past[0][0], past[i][1], past[i][2]) for i in range(1, 8)
+            start + i: (min(last + past[i][0] - past[0][0], highest), past[i][1], past[i][2])
+            for i in range(1, 8)
         }
     else:
         rows = {

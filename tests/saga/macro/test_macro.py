@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
+from saga import Forecaster
 from saga.errors import InputError, UsageError
 from saga.features.calendar import Calendar, macro_features
 from saga.macro.history import MacroHistory, sweden, sweden_as_published
 from saga.macro.plausible_values import implausible_values
 from saga.macro.process import MacroProcess
-from saga.macro.scenarios import Scenario, scenario_from
+from saga.macro.scenarios import Scenario, named_scenario, scenario_from
 
 PROCESS = MacroProcess.fit(sweden())
 
@@ -114,6 +118,50 @@ def test_a_bad_scenario_is_refused_with_a_reason(rows: list[dict[str, float]]) -
     with pytest.raises(InputError) as caught:
         scenario_from(rows, PROCESS.history)
     assert caught.value.problems
+
+
+@pytest.mark.parametrize(
+    "values", [(8, 1, 2), (np.nan, 0.01, 0.02), (-0.5, 0.01, 0.02), (None, 0.01, 0.02), "abc"]
+)
+def test_a_scenario_has_the_values_that_rows_may_have(values: tuple[float, float, float]) -> None:
+    with pytest.raises(InputError, match=r"fraction|number|lacks"):
+        Scenario("own", {2023: values})
+
+
+@pytest.mark.parametrize(
+    ("rows", "ratios"),
+    [
+        ({2023: (0.08, 0.01)}, {}),
+        ({2023: 0.08}, {}),
+        ([2023], {}),
+        ({}, {2023: {"female": 0.9}}),
+        ({}, {"female/male": {2023: 0.9}}),
+    ],
+)
+def test_a_scenario_of_another_shape_is_refused_with_an_example(rows: Any, ratios: Any) -> None:
+    with pytest.raises(UsageError, match=r"2030: \(0.08, 0.01, 0.02\)"):
+        Scenario("own", rows, ratios=ratios)
+
+
+def test_years_of_a_scenario_are_whole_numbers_and_a_name_stays_in_the_range() -> None:
+    years: Any = {"2023": [0.08, 0.01, 0.02]}
+    assert Scenario("own", years) == Scenario("own", {2023: (0.08, 0.01, 0.02)})
+    with pytest.raises(InputError, match="whole number"):
+        Scenario("own", {2023.5: (0.08, 0.01, 0.02)})  # type: ignore[dict-item]
+    with pytest.raises(InputError, match="no valid ratio"):
+        Scenario("own", {}, ratios={2030: {"female/male": np.nan}})
+    assert max(row[0] for row in named_scenario("recession-1990s", 2022, 0.29).rows.values()) == 0.3
+
+
+def test_rows_may_be_a_frame_and_other_sources_are_refused_with_an_example() -> None:
+    rows = [{"year": 2023, "unemployment": 0.07, "real_wage_growth": 0.01, "inflation": 0.02}]
+    model = Forecaster.load(threads=1).model
+    for frame in (pl.DataFrame(rows), pd.DataFrame(rows)):
+        assert model.scenario(frame) == scenario_from(rows, PROCESS.history)
+    wrong: Any
+    for wrong in ({2023: (0.07, 0.01, 0.02)}, 5, [2023]):
+        with pytest.raises(UsageError, match="'year': 2030"):
+            model.scenario(wrong)
 
 
 def test_a_row_has_macro_series_ratios_of_groups_or_both(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""Tables of other libraries as polars frames."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeGuard
+
+import polars as pl
+
+from saga.data.files import POLARS_ERRORS
+from saga.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_INDEX = "__index_level_0__"  # an index of pandas that has no name
+
+
+class ArrowStream(Protocol):
+    """A table that exports itself by the Arrow stream protocol: pandas, polars, pyarrow, DuckDB."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The stream of the table."""
+        ...
+
+
+Columns = Mapping[str, Sequence[object]]
+
+
+def is_frame(table: object) -> TypeGuard[ArrowStream]:
+    """Whether this is a data frame of polars, pandas, pyarrow or DuckDB."""
+    return hasattr(table, "__arrow_c_stream__")
+
+
+def to_polars(table: ArrowStream | Columns, subject: str) -> pl.DataFrame:
+    """The table as a polars frame; a named index of pandas becomes columns.
+
+    Raises UsageError if it cannot be read; `subject` names it, such as "the panel".
+    """
+    if isinstance(table, pl.DataFrame):
+        return table
+    if not is_frame(table) and not isinstance(table, Mapping):
+        raise UsageError.of(
+            f"{subject} cannot be read",
+            "source",
+            f"a {type(table).__name__} is not a table",
+            "Give a path, a data frame of polars (collected), pandas or pyarrow, or a dictionary "
+            "of columns.",
+        )
+    import pyarrow as pa  # takes long to import, and a panel in files does not need it
+
+    try:  # by pyarrow, because polars would leave out the index of pandas
+        return pl.DataFrame(_with_years(pa.table(table))).drop(_INDEX, strict=False)
+    except (
+        pa.ArrowException,
+        *POLARS_ERRORS,
+        ValueError,
+        TypeError,
+    ) as error:  # its message repeats cells
+        named = re.search(r"column (\S+) with type", str(error.args[-1]))
+    raise UsageError.of(
+        f"{subject} cannot be read",
+        "source",
+        "a column mixes types or has one that is not known, or two columns have one name",
+        "Convert the columns first, for example by pandas.to_numeric; give each its own name.",
+        column=named[1] if named else None,
+    )
+
+
+def _with_years(table: pa.Table) -> pa.Table:
+    """The table with yearly periods of pandas as years; they are stored as years since 1970."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for k, field_ in enumerate(table.schema):
+        if str(getattr(field_.type, "freq", "")).startswith(("Y", "A")):
+            stored = [chunk.storage for chunk in table.column(k).chunks]
+            years = pc.add(pa.chunked_array(stored, pa.int64()), 1970)
+            table = table.set_column(k, field_.name, years)
+    return table
