@@ -6,7 +6,10 @@ import os
 import subprocess
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -49,6 +52,116 @@ def test_years_without_a_forecast_between_are_refused(forecasts: Forecasts) -> N
     gaps = forecasts.table.filter(pl.col("horizon") != 2)
     with pytest.raises(UsageError, match=r"no gaps.*range\(1, 11\)"):
         list(exchange._series(gaps))
+
+
+def test_a_long_table_loses_no_digit_of_a_quantile() -> None:
+    names = ["q0.0125", "q01", "q33.333333", "q99.9995"]
+    table = pl.DataFrame(
+        {"person_id": "a", "year": 2023, "mean": 5.0, **dict.fromkeys(names, 1.0)}
+    ).cast({"year": pl.Int32})
+    assert_frame_equal(exchange.from_long(exchange.to_long(table)), table)
+    assert_frame_equal(exchange.from_long(exchange.to_long(table.to_pandas())), table)
+    with pytest.raises(UsageError, match=r"three decimals.*q0.0125, q33.333333, q99.9995\. Drop"):
+        exchange.to_darts(table)
+
+
+LONG = {"unique_id": ["a", "b"], "ds": [datetime(2023, 12, 31)] * 2, "AutoARIMA": [5, 6]}
+
+
+def test_levels_of_other_models_are_quantiles() -> None:
+    long = pl.DataFrame({**LONG, "AutoARIMA-lo-90": [1, 2], "AutoARIMA-hi-90": [8, 9]})
+    back = exchange.from_long(long, "AutoARIMA")
+    assert back.rows() == [("a", 2023, 5.0, 1.0, 8.0), ("b", 2023, 6.0, 2.0, 9.0)]
+    assert back.columns == ["person_id", "year", "mean", "q05", "q95"]
+    numbered = {**LONG, "unique_id": [7, 8], "ds": [2023, 2023]}
+    assert exchange.from_long(pl.DataFrame(numbered), "AutoARIMA").row(0) == ("7", 2023, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"unique_id": ["a", "a"], "ds": [datetime(2023, 1, 1), datetime(2023, 2, 1)]}, "of 2023"),
+        ({"unique_id": [1.0, 2.0]}, "Convert it to text"),
+        ({"unique_id": ["a", None]}, "without a person"),
+        ({"ds": ["2023-01-01"] * 2}, "not String"),
+        ({"AutoARIMA": None}, "lacks AutoARIMA"),
+    ],
+)
+def test_a_long_table_without_yearly_forecasts_is_refused(
+    changed: dict[str, Any], reason: str
+) -> None:
+    columns = {name: cells for name, cells in {**LONG, **changed}.items() if cells is not None}
+    with pytest.raises(UsageError, match=reason):
+        exchange.from_long(pl.DataFrame(columns), "AutoARIMA")
+
+
+def gluonts(item: Any = "a", freq: str = "Y-DEC", key: str = "0.5", ndim: int = 1) -> Any:
+    """What `from_gluonts` reads of a QuantileForecast."""
+    start = SimpleNamespace(year=2023, freqstr=freq)
+    values = np.ones((1, *[2] * ndim))
+    return SimpleNamespace(
+        item_id=item, start_date=start, forecast_keys=[key], forecast_array=values
+    )
+
+
+def darts(freq: object = "YS-JAN", component: str = "earnings_q0.500", n_samples: int = 1) -> Any:
+    """What `from_darts` reads of a TimeSeries."""
+    return SimpleNamespace(
+        freq_str=freq,
+        n_samples=n_samples,
+        components=[component],
+        values=lambda: np.ones((2, 1)),
+        start_time=lambda: SimpleNamespace(year=2023),
+    )
+
+
+def test_the_ways_back_read_years_and_quantiles() -> None:
+    table = pl.DataFrame({"person_id": "a", "year": [2023, 2024], "q50": 1.0})
+    table = table.cast({"year": pl.Int32})
+    assert_frame_equal(exchange.from_gluonts([gluonts()]), table)
+    assert_frame_equal(
+        exchange.from_gluonts([gluonts(key="1e-05")]), table.rename({"q50": "q0.001"})
+    )
+    assert_frame_equal(exchange.from_darts({"a": darts()}), table)
+
+
+@pytest.mark.parametrize(
+    ("forecasts", "reason"),
+    [
+        ([gluonts(item=None)], "no person"),
+        ([gluonts(item=1.0)], "no person"),
+        ([gluonts(freq="M")], "frequency M"),
+        ([gluonts(freq="2Y-DEC")], "frequency 2Y"),
+        ([gluonts(key="middle")], "middle names no quantile"),
+        ([gluonts(ndim=2)], "several series"),
+        ([gluonts(), gluonts()], "several forecasts of 2023"),
+        ([SimpleNamespace(samples=np.ones((9, 2)))], "samples"),
+        ([], "no forecasts"),
+    ],
+)
+def test_forecasts_of_gluonts_without_yearly_quantiles_are_refused(
+    forecasts: list[Any], reason: str
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        exchange.from_gluonts(forecasts)
+
+
+@pytest.mark.parametrize(
+    ("series", "reason"),
+    [
+        ({"a": darts(freq="MS")}, "frequency MS"),
+        ({"a": darts(freq="2YS-JAN")}, "frequency 2YS"),
+        ({"a": darts(freq=1)}, "frequency 1"),
+        ({"a": darts(component="wage")}, "wage names no quantile"),
+        ({"a": darts(n_samples=9)}, "samples"),
+        ({None: darts()}, "no person"),
+        ({}, "no forecasts"),
+        ([darts()], "dictionary"),
+    ],
+)
+def test_series_of_darts_without_yearly_quantiles_are_refused(series: Any, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        exchange.from_darts(series)
 
 
 @pytest.mark.exchange
