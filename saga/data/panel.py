@@ -16,7 +16,7 @@ from saga import exchange
 from saga.data.casting import FEW_ROWS
 from saga.data.facts import Facts
 from saga.data.macro_rows import MacroRow
-from saga.errors import InputError, Problem
+from saga.errors import InputError, Problem, UsageError
 from saga.schema import PRICE_YEAR, Column, Kind, polars_schema
 from saga.summaries import Summarised, Summary, count, format_counts
 
@@ -205,13 +205,32 @@ class Panel(Summarised):
         return replace(self, frame=frame)
 
     def only(self, person_ids: Sequence[str] | pl.Series) -> Panel:
-        """The rows of these persons."""
-        if not isinstance(person_ids, pl.Series):
-            person_ids = pl.Series(list(person_ids), dtype=pl.String)
-        persons = person_ids.alias("person_id").unique().to_frame()
-        return self.with_frame(
-            self.frame.join(persons, on="person_id", how="semi", maintain_order="left")
-        )
+        """The rows of these persons.
+
+        Raises:
+            UsageError: If they are not texts in a list or series.
+            InputError: If a person is not in the panel.
+        """
+        of_series = isinstance(person_ids, pl.Series) and person_ids.dtype == pl.String
+        if isinstance(person_ids, str) or not (
+            of_series or all(isinstance(person_id, str) for person_id in person_ids)
+        ):
+            raise UsageError("Persons are a list of texts, such as ['0001', '0002'].")
+        names = pl.Series(person_ids if of_series else list(person_ids), dtype=pl.String)
+        persons = pl.DataFrame({"person_id": names.unique()})
+        rows = self.frame.join(persons, on="person_id", how="semi", maintain_order="left")
+        n_found = rows["person_id"].n_unique()
+        if n_found < len(persons):
+            unknown = persons.join(rows, on="person_id", how="anti")["person_id"].sort()
+            raise InputError.of(
+                "Persons cannot be selected",
+                "no-person",
+                "there is no such person in the panel",
+                "Name persons of the panel.",
+                person_id=unknown[0],
+                count=len(unknown),
+            )
+        return self.with_frame(rows)
 
     @classmethod
     def of(cls, frame: pl.DataFrame, meta: PanelMeta) -> Panel:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 import pytest
 
 from saga.data.panel import Panel, PanelMeta
-from saga.errors import InputError
+from saga.errors import InputError, UsageError
 from saga.schema import polars_schema
 
 
@@ -40,10 +42,25 @@ def test_exit_is_known_only_with_both_labels() -> None:
 
 def test_selecting_persons_keeps_their_rows_and_the_meaning() -> None:
     panel = Panel.of(_rows(), PanelMeta("x", currency="USD", floor=None))
-    one = panel.only(["1", "absent"])
+    one = panel.only(["1"])
     assert one.frame["earnings"].to_list() == [3.0, 2.0]
     assert one.meta == panel.meta
     assert panel.persons() == ["1", "2"]
+    assert panel.only(pl.Series(["2", "2"])).persons() == ["2"]
+    assert panel.only([]).persons() == []
+
+
+@pytest.mark.parametrize("persons", ["12", [1], pl.Series([12]), ["1", None]])
+def test_persons_are_selected_by_a_list_of_texts(persons: Any) -> None:
+    with pytest.raises(UsageError, match="list of texts"):
+        Panel.of(_rows(), PanelMeta("x")).only(persons)
+
+
+def test_persons_who_are_not_in_the_panel_are_named() -> None:
+    with pytest.raises(InputError) as caught:
+        Panel.of(_rows(), PanelMeta("x")).only(["1", "absent", "nobody"])
+    assert "first at person absent" in str(caught.value)
+    assert caught.value.problems[0].count == 2
 
 
 @pytest.mark.parametrize(
