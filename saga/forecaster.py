@@ -22,6 +22,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
+from numbers import Integral
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -563,7 +564,7 @@ class Forecaster(Summarised):
         """
         check_request(request, ForecastRequest)
         if horizons is not None:
-            years = (horizons,) if isinstance(horizons, int) else horizons
+            years = (horizons,) if isinstance(horizons, Integral) else horizons
             request = replace(request, horizons=years)
         result = self.run(request, self.panel(source), draws, progress=progress)
         assert isinstance(result, Forecasts)

@@ -655,6 +655,9 @@ def _check(request: "Draws | Request | PopulationRequest") -> None:
         if kind in (Sequence[int], Sequence[float]):
             number = Integral if kind == Sequence[int] else Real
             object.__setattr__(request, name, _distinct(name, value, number, option))
+        elif kind is bool:
+            if not isinstance(value, bool):
+                raise UsageError(f"{name} is True or False, not a {type(value).__name__}.")
         elif kind in (int, float) or (kind == int | None and value is not None):
             _check_number(name, value, Real if kind is float else Integral, option)
         elif get_origin(kind) is Literal and value not in get_args(kind):
@@ -664,7 +667,7 @@ def _check(request: "Draws | Request | PopulationRequest") -> None:
 
 def _check_number(name: str, value: float, kind: type, option: Option) -> None:
     whole = "whole " if kind is Integral else ""
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) or isinstance(value, bool):
         raise UsageError(f"{name} is a {whole}number, not a {type(value).__name__}.")
     if not option.allows(value):
         message = f"{name} is a {whole}number {option.range}, not {value}. {option.hint}"
@@ -675,7 +678,9 @@ def _distinct(name: str, values: object, kind: type, option: Option) -> tuple[fl
     """The values, ascending and distinct. UsageError unless they are allowed numbers, and some."""
     numbers = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else None
     whole, example = ("whole ", "(1, 5, 10)") if kind is Integral else ("", "(0.5, 0.9)")
-    if numbers is None or not all(isinstance(value, kind) for value in numbers):
+    if numbers is None or not all(
+        isinstance(value, kind) and not isinstance(value, bool) for value in numbers
+    ):
         raise UsageError(f"{name} is a sequence of {whole}numbers, such as {example}.")
     if not numbers or not all(map(option.allows, numbers)):
         raise UsageError(

@@ -161,6 +161,12 @@ def test_the_default_bundle_is_the_named_one_or_that_of_the_folder_or_that_besid
         (LifetimeRequest, "from_age", "20"),
         (Draws, "n_paths", "many"),
         (Draws, "seed", "x"),
+        (Draws, "seed", True),
+        (LifetimeRequest, "rate", False),
+        (ForecastRequest, "horizons", (True,)),
+        (ForecastRequest, "unrounded", "no"),
+        (ForecastRequest, "limits", "false"),
+        (PathsRequest, "wages", 1),
     ],
 )
 def test_a_value_of_another_type_is_refused_in_words(
