@@ -165,7 +165,8 @@ def _judge(bundle: Bundle, panel: Panel, folder: Path, limit: TimeLimit) -> pl.D
             EvaluationOptions(baselines=_RIVALS),
         )
     except InputError as error:
-        limit.leave_out(f"judgement: {error.args[0]}")
+        fixes = [problem.fix for problem in error.problems]
+        limit.leave_out(" ".join(["judgement:", error.args[0], *fixes]))
         return None
     shown = pl.col("metric").is_in(["crps_log", "coverage_90"])
     means = metrics.filter(shown, pl.col("group") == "all", pl.col("n") > 0)

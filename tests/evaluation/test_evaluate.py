@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from saga.evaluation.bundle_evaluation import EvaluationOptions, evaluate
+from saga.evaluation.bundle_evaluation import (
+    EvaluationOptions,
+    evaluate,
+    require_amounts_above_floor,
+)
 from saga.evaluation.contest import ContestOptions
 from saga.evaluation.scoring.futures import true_futures
 
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
+from saga.errors import InputError
 from saga.forecaster import Forecaster
 from saga.requests import ForecastRequest
 from saga.scores import covered
+
+
+def test_amounts_below_the_floor_are_not_judged(tiny_bundle: Path, register_panel: Panel) -> None:
+    require_amounts_above_floor(register_panel)
+    amounts = register_panel.frame.with_columns(pl.col("earnings") / 1000)
+    thousands = register_panel.with_frame(amounts)
+    with pytest.raises(InputError, match=r"(?s)24,150 SEK of 2022.*scale: 1000.*floor:") as caught:
+        evaluate(tiny_bundle, thousands, Path("unused"), ContestOptions(), EvaluationOptions())
+    assert caught.value.problems[0].column == "earnings"
+    require_amounts_above_floor(replace(thousands, meta=replace(thousands.meta, floor=24.15)))
+    require_amounts_above_floor(replace(thousands, meta=replace(thousands.meta, floor=None)))
 
 
 @pytest.mark.thorough

@@ -82,6 +82,16 @@ def test_the_leaderboard_ranks_the_bundle_among_its_rivals(fitted: Forecaster) -
 
 
 @pytest.mark.slow
+def test_amounts_below_the_floor_are_not_judged(columns: Columns, config: Path) -> None:
+    thousands = {**columns, "wage": [w and w / 1000 for w in columns["wage"]]}  # type: ignore[operator]
+    fitted = saga.fit(thousands, id="pid", time="t", target="wage", config=config)
+    assert "judgement: Scores would have no meaning" in repr(fitted)
+    assert "`floor:`" in repr(fitted)
+    with pytest.raises(UsageError, match="not judged"):
+        fitted.leaderboard()
+
+
+@pytest.mark.slow
 def test_what_a_time_limit_cuts_is_recorded(columns: Columns, config: Path, tmp_path: Path) -> None:
     out = tmp_path / "short"
     saga.fit(columns, id="pid", time="t", target="wage", config=config, time_limit=1e-3, out=out)
