@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from saga.data.panel import Panel
-from saga.errors import InputError, Problem, UsageError
+from saga.errors import UsageError
 from saga.features.calendar import macro_features
 from saga.features.sequences import MAX_GAP, POSITIVE, Tokens, encode, pad
 from saga.features.transforms import Transforms
@@ -102,10 +102,6 @@ def attribute_forecast(
     if figure not in FIGURES:
         raise UsageError(f"There is no figure '{figure}'. Choose from {', '.join(FIGURES)}.")
     record_panel = panel.only([person])
-    if not len(record_panel):
-        fix = "Give the id of a person of the input."
-        problem = Problem("no-record", "the person has no row", fix, person_id=person)
-        raise InputError("A person cannot be explained", [problem])
     check_panel(record_panel, forecaster.transforms)
     explained = [
         _of_member(forecaster, member, record_panel, gap=gap, figure=figure, steps=steps)

@@ -186,7 +186,7 @@ def test_wrong_arguments_are_refused(forecaster: Forecaster, small_panel: Panel)
         attribute_forecast(forecaster, small_panel, person, gap=6)
     with pytest.raises(UsageError, match="no figure"):
         attribute_forecast(forecaster, small_panel, person, figure="mode")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="explained"):
+    with pytest.raises(InputError, match=r"no such person.*person nobody"):
         attribute_forecast(forecaster, small_panel, "nobody")
     for name in ("x.pdf", "x"):
         with pytest.raises(UsageError, match="must end"):
