@@ -53,6 +53,7 @@ _TABLES = {
     "vintages": VINTAGES,
 }
 _WEIGHTS = {"weights": WEIGHTS, "circumstances": CIRCUMSTANCES}
+PROMISE = "privacy"  # in config.json: the promise of `saga train --privacy`
 JUDGED = "judged"  # in split.json: the sibling of a bundle that has learnt from every person
 # Properties of a column that the weights depend on; descriptions and ranges can change freely.
 _BINDING = ("name", "kind", "dtype", "codes", "pattern")

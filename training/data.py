@@ -132,6 +132,30 @@ class Batches(Dataset[Batch]):
         )
 
 
+@dataclass
+class RandomBatches(Dataset[Batch]):
+    """Batches that each person joins with the same probability, `batch_persons` on average.
+
+    Persons and masks are drawn from the operating system's randomness, so that nobody knows who
+    was in a step. `counted` (n_person,) is 0 for the person who stands in if nobody was drawn.
+    """
+
+    sequences: Sequences
+    calendar: Calendar
+    masking: Masking
+    batch_persons: int
+
+    def __len__(self) -> int:
+        return max(1, len(self.sequences) // self.batch_persons)
+
+    def __getitem__(self, _index: int) -> Batch:
+        rng, n = np.random.default_rng(), len(self.sequences)
+        drawn = np.flatnonzero(rng.random(n) < self.batch_persons / n)
+        persons = drawn if len(drawn) else np.zeros(1, np.int64)
+        batch = make_batch(self.sequences, persons, self.calendar, self.masking, rng)
+        return {**batch, "counted": torch.full((len(persons),), float(len(drawn) > 0))}
+
+
 class MixedBatches(Dataset[Batch]):
     """The batches of several panels in random order; the persons of a batch live in one economy."""
 
@@ -180,6 +204,7 @@ class PanelData(pl.LightningDataModule):
     """Training and validation persons, already split by person (`saga.data.split`).
 
     Training persons of further panels (`also`) live in other economies, each with its calendar.
+    Batches of a `private` training are `RandomBatches`.
     """
 
     def __init__(
@@ -192,8 +217,10 @@ class PanelData(pl.LightningDataModule):
         seed: int,
         masking: Masking | None = None,
         also: Sequence[tuple[Sequences, Calendar]] = (),
+        private: bool = False,
     ) -> None:
         super().__init__()
+        self.private = private
         self.also = also
         self.train, self.validation, self.calendar = train, validation, calendar
         self.batch_persons, self.seed = batch_persons, seed
@@ -211,6 +238,11 @@ class PanelData(pl.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Reloaded each epoch, so that each epoch draws its own masks."""
+        if self.private:
+            return DataLoader(
+                RandomBatches(self.train, self.calendar, self.masking, self.batch_persons),
+                batch_size=None,
+            )
         epoch = self.trainer.current_epoch if self.trainer else 0
         batches: Dataset[Batch] = self._batches(self.train, self.batch_persons, epoch)
         if self.also:

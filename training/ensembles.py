@@ -161,6 +161,11 @@ def train_folds(
     shares = _FOLD_SHARES if judged is None else _EVERYBODY
     n_persons = round(len(panel.persons()) * shares["train"] * (1 - 1 / n_folds))
     settings = replace(settings_for(config, n_persons, source), members=1)
+    if settings.privacy is not None:
+        raise UsageError(
+            "Each person would train several members, and the promise of --privacy would be spent "
+            "by each. Leave --folds or --privacy out."
+        )
     if not MIN_FOLDS <= n_folds <= MAX_FOLDS:
         raise UsageError(f"--folds must be {MIN_FOLDS} to {MAX_FOLDS}, not {n_folds}. Use 5.")
     _require_one_device(run, n_folds)

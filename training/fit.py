@@ -31,6 +31,7 @@ from saga.training.harness import RunFolder, RunOptions, fit_module, progress_ca
 from saga.training.head_subspaces import head_diversity
 from saga.training.module import ForecastModule
 from saga.training.person_parts import PersonParts
+from saga.training.privacy import PrivacyPlan, PrivateModule, check_promise
 from saga.training.train_config import (
     AUTO,
     TrainConfig,
@@ -42,7 +43,7 @@ from saga.training.transfer import Source
 from saga.training.unseen_years import fill_unseen
 from torch import Tensor
 
-from saga.bundle import Bundle, BundleContents, recorded_command, write_bundle
+from saga.bundle import PROMISE, Bundle, BundleContents, recorded_command, write_bundle
 from saga.cores import cpu_count
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel
@@ -68,6 +69,7 @@ from saga.simulation.pool import single_threaded
 from saga.training_records import TrainingRecords
 
 _MAX_AVERAGED_STEPS = 1_000  # over which weights are averaged
+_ZERO_SHARE = 0.1  # of earnings, at the start of a private training
 _MIN_BFLOAT16_WIDTH = 128  # narrower networks are faster in float32, also with matrix units
 _BACKBONES = {
     "decoder": "A decoder-only transformer",
@@ -164,6 +166,7 @@ def train(
     also = run.also
     if until is not None:
         panel, also = cut(panel, until), [cut(further, until) for further in also]
+    check_promise(settings, panel, run, source)
     folder = RunFolder.beside(
         out,
         {
@@ -176,7 +179,9 @@ def train(
     seed_run(seed)
     prepared = prepare(panel, settings, seed, validation, shares, source, also)
     data, network = prepared.data, prepared.network
-    report = fit_best(network, data, settings, folder, run)
+    plan = None if settings.privacy is None else PrivacyPlan.of(settings, data.n_train)
+    report = fit_best(network, data, settings, folder, run, plan)
+    promise = None if plan is None else plan.after(report.steps)
     fill_unseen(
         network, prepared.records if source is None else prepared.records.joined(source.records)
     )
@@ -186,6 +191,7 @@ def train(
             "training": settings.as_dict(),
             "records": asdict(prepared.records),
             **({} if source is None else {"source": source.as_dict()}),
+            **({} if promise is None else {PROMISE: promise.as_dict()}),
         },
         transforms=prepared.transforms.as_dict(),
         macro=prepared.macro,
@@ -206,7 +212,8 @@ def train(
             person_split=validation is None,
             source=source,
             also=also,
-        ),
+        )
+        + ("" if promise is None else promise.paragraph()),
     )
     bundle = write_bundle(
         out,
@@ -249,9 +256,16 @@ def settings_for(
 
 
 def fit_best(
-    network: Saga, data: PanelData, settings: TrainConfig, folder: RunFolder, run: RunOptions
+    network: Saga,
+    data: PanelData,
+    settings: TrainConfig,
+    folder: RunFolder,
+    run: RunOptions,
+    plan: PrivacyPlan | None = None,
 ) -> TrainReport:
     """Fit the network; afterwards it has the weights with the best validation.
+
+    With a `plan` the fit is private.
 
     Raises:
         KeyboardInterrupt: The run was stopped.
@@ -263,9 +277,13 @@ def fit_best(
             f"validation every {settings.validate_every:,}."
         )
     parts = None
-    if run.devices == 1 and not torch.cuda.is_available():
+    if run.devices == 1 and plan is None and not torch.cuda.is_available():
         parts = PersonParts(min(torch.get_num_threads(), cpu_count()), data.seed)
-    module = ForecastModule(network, settings, parts)
+    module = (
+        ForecastModule(network, settings, parts)
+        if plan is None
+        else PrivateModule(network, settings, plan)
+    )
     best = ModelCheckpoint(
         dirpath=folder.path,
         filename="best",
@@ -349,12 +367,15 @@ def prepare(
         seed=seed,
         masking=settings.masking,
         also=[_records_of(further, transforms) for further in also],
+        private=settings.privacy is not None,
     )
     if source is None:
         network = Saga(settings.model, transforms)
     else:
         known = data.train.state[data.train.state != UNKNOWN]
-        network = source.network(settings.model, transforms, float((known == ZERO).mean()))
+        # The start of private weights must not depend on persons.
+        zero_share = _ZERO_SHARE if data.private else float((known == ZERO).mean())
+        network = source.network(settings.model, transforms, zero_share)
     return Preparation(data, network, transforms, macro, TrainingRecords.of(training_panel))
 
 
@@ -418,7 +439,7 @@ def lightning_trainer(
         devices=run.devices,
         max_steps=settings.max_steps,
         precision=precision,
-        gradient_clip_val=settings.clip,
+        gradient_clip_val=settings.clip if settings.privacy is None else None,
         val_check_interval=settings.validate_every,
         check_val_every_n_epoch=None,
         reload_dataloaders_every_n_epochs=1,

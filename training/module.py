@@ -35,6 +35,10 @@ class ForecastModule(pl.LightningModule):
         super().__init__()
         self.network, self.config, self.parts = network, config, parts
 
+    def select(self, values: Tensor, selected: Tensor) -> Tensor:
+        """The values (k, ...) of the selected tokens; `selected` has the leading axes of both."""
+        return values[selected]
+
     def losses(self, batch: Batch) -> Losses:
         """Losses of a batch (`saga.training.data.make_batch`).
 
@@ -75,9 +79,10 @@ class ForecastModule(pl.LightningModule):
         self, hidden: Tensor, selected: Tensor, batch: Batch
     ) -> tuple[Tensor, Tensor]:
         """Sums of the head's loss and of the negative log-likelihood over the selected tokens."""
-        head = self.network.head
-        predictive = head(hidden[selected], batch["gap"][selected], batch["macro"][selected])
-        outcome = tuple(batch[f"next_{name}"][selected] for name in ("state", "z", "dead"))
+        head, select = self.network.head, self.select
+        inputs = (select(values, selected) for values in (hidden, batch["gap"], batch["macro"]))
+        predictive = head(*inputs)
+        outcome = tuple(select(batch[f"next_{name}"], selected) for name in ("state", "z", "dead"))
         earnings, death = head.loss(predictive, *outcome)
         loss = (earnings + death).sum()
         if head.criterion == "nll":
@@ -88,16 +93,17 @@ class ForecastModule(pl.LightningModule):
 
     def _summed_direct_losses(self, hidden: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Sum of the direct forecast's losses, and the number of its targets."""
-        selected = batch["direct_horizon"] > 0
-        person, token, _ = selected.nonzero(as_tuple=True)
-        horizon, direct = batch["direct_horizon"][selected], self.network.direct
+        horizon, direct, select = batch["direct_horizon"], self.network.direct, self.select
+        selected = horizon > 0
         predictive = direct(
-            hidden[person, token],
-            horizon,
-            batch["age"][person, token] + horizon,
-            batch["direct_macro"][selected],
+            select(hidden[..., None, :].expand(*horizon.shape, -1), selected),
+            select(horizon, selected),
+            select(batch["age"][..., None] + horizon, selected),
+            select(batch["direct_macro"], selected),
         )
-        outcome = tuple(batch[f"direct_{name}"][selected] for name in ("state", "z", "dead"))
+        outcome = tuple(
+            select(batch[f"direct_{name}"], selected) for name in ("state", "z", "dead")
+        )
         earnings, death = direct.head.loss(predictive, *outcome)
         return (earnings + death).sum(), selected.sum()
 

@@ -50,7 +50,7 @@ class TrainConfig(CheckedOptions):
     warmup_steps: Annotated[int, Field(strict=True, ge=0)] = 200
     learning_rate: NotNegative = 2e-3
     weight_decay: NotNegative = 0.01
-    clip: NotNegative = 1.0
+    clip: NotNegative = 1.0  # largest norm of a step's gradient; with privacy, of each person's
     validate_every: Count = 500  # steps
     validation_persons: Count = 4_000
     patience: Count = 10  # validations without improvement before stopping
@@ -63,6 +63,8 @@ class TrainConfig(CheckedOptions):
     without: tuple[str, ...] = ()
     # Whether earnings are relative to the panel's level by age and year, in units of its spread.
     scale_free: Annotated[bool, Field(strict=True)] = False
+    # Epsilon of the promise to training persons (`training.privacy`).
+    privacy: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -75,6 +77,14 @@ class TrainConfig(CheckedOptions):
             raise UsageError(
                 "Training option 'validate_every' must not exceed 'max_steps': "
                 "the weights with the best validation are kept."
+            )
+        chosen_by_persons = self.validate_every < self.max_steps
+        if self.privacy is not None and (
+            chosen_by_persons or self.trees or self.members > 1 or self.model.dropout > 0
+        ):
+            raise UsageError(
+                "Training option 'privacy' needs `trees: false`, `members: 1`, no dropout and "
+                "`validate_every` equal to `max_steps`. --privacy sets them."
             )
         return self
 
@@ -173,7 +183,12 @@ def built_in_configs() -> dict[str, Path]:
 
 
 def choose_start(
-    config: str | None, source: str | None, *, simulated: bool, n_persons: int
+    config: str | None,
+    source: str | None,
+    *,
+    simulated: bool,
+    n_persons: int,
+    private: bool = False,
 ) -> tuple[str, Path | None]:
     """The configuration, and the bundle whose weights training starts from (None: random ones).
 
@@ -182,6 +197,7 @@ def choose_start(
         source: The bundle that the user names, "none", or None if neither.
         simulated: Whether the panel is a generated register, which has its own configurations.
         n_persons: Number of persons in the panel; with many, the prior is not used by default.
+        private: Whether training has noise; then the prior is the default for every panel.
     """
     start = None if source in (None, NO_SOURCE) else Path(str(source))
     if start is not None and not start.is_dir():
@@ -189,12 +205,12 @@ def choose_start(
             f"There is no bundle at {start}. Name another one with --from, or give --from none to "
             "start from random weights."
         )
-    has_few = n_persons < _WITHOUT_PRIOR
-    if source is None and config in (None, AUTO) and not simulated and has_few:
+    from_prior = private or (not simulated and n_persons < _WITHOUT_PRIOR)
+    if source is None and config in (None, AUTO) and from_prior:
         prior = shipped_bundle("prior")
         start = prior if prior.is_dir() else None
     if config is None:
-        config = "small" if simulated and start is None else AUTO
+        config = "small" if simulated and start is None and not private else AUTO
     return config, start
 
 

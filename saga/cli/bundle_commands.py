@@ -19,7 +19,7 @@ from saga.summaries import format_counts
 
 def inspect(directory: options.Bundle, as_json: options.Json = False) -> None:
     """Show what a bundle is and where it comes from."""
-    from saga.bundle import Bundle
+    from saga.bundle import PROMISE, Bundle
     from saga.conformal.calibration_table import calibration_method
 
     bundle = Bundle.load(directory)
@@ -40,6 +40,7 @@ def inspect(directory: options.Bundle, as_json: options.Json = False) -> None:
         "metrics": bundle.metrics,
         "audit": bundle.audit,
     }
+    promise = bundle.config.get(PROMISE)
     verdict = None if bundle.audit is None else bundle.audit["verdict"]["word"]
     lines = [bundle.card.strip(), ""]
     lines += [
@@ -57,6 +58,13 @@ def inspect(directory: options.Bundle, as_json: options.Json = False) -> None:
     ]
     lines += [
         f"{'parents':<12} {', '.join(bundle.manifest['parents']) or 'none'}",
+        f"{'privacy':<12} "
+        + (
+            "none: see saga train --privacy"
+            if promise is None
+            else f"epsilon {promise['epsilon']:g}, delta {promise['delta']:g}, by person, "
+            f"{promise['covers']}"
+        ),
         f"{'audit':<12} {verdict or 'none: see saga audit'}",
         f"{'files':<12} {', '.join(sorted(bundle.manifest['files']))}",
     ]

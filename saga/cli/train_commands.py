@@ -14,10 +14,12 @@ from saga.errors import UsageError
 from saga.requests import Draws
 
 if TYPE_CHECKING:
+    from saga.training.train_config import TrainConfig
+
     from saga.bundle import Bundle
 
 # What the judged bundle of --final decides.
-_OF_RECIPE = ("config", "seed", "also", "until", "folds", "shares")
+_OF_RECIPE = ("config", "seed", "also", "until", "folds", "shares", "privacy")
 
 
 def train(
@@ -63,6 +65,15 @@ def train(
         ),
     ] = None,
     shares: options.Shares = None,
+    privacy: Annotated[
+        float | None,
+        typer.Option(
+            metavar="EPSILON",
+            help="Train with noise, so that the weights are differentially private by person: 8 "
+            "protects a little, 1 much. The promise covers the weights only. Two runs differ.",
+            show_default="no promise",
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Train a model on a panel's training persons and write it as a bundle.
@@ -72,12 +83,14 @@ def train(
         saga train --panel panel.csv --folds 5 --out bundles/ours  # from few persons
         saga train --final bundles/ours --panel panel.csv --out final  # from every person
     """
-    from saga.bundle import Bundle
+    from saga.bundle import PROMISE, Bundle
     from saga.data.split import SPLIT_SHARES, parse_shares, persons_of
     from saga.data.split_salt import salted_beside
     from saga.training.ensembles import train_final, train_folds, train_members
+    from saga.training.fit import settings_for
     from saga.training.harness import RunOptions
     from saga.training.train_config import choose_start
+    from saga.training.transfer import Source
 
     judged = None
     if final is not None:
@@ -92,10 +105,21 @@ def train(
     divided = SPLIT_SHARES if shares is None else parse_shares(shares)
     persons = salted_beside(reading.read(panel), out)
     config, start = choose_start(
-        config, source, simulated=persons.meta.simulated, n_persons=len(persons.persons())
+        config,
+        source,
+        simulated=persons.meta.simulated,
+        n_persons=len(persons.persons()),
+        private=privacy is not None,
     )
     if start is not None:
         console.note(f"Training starts from the weights of {start}.")
+    chosen: str | TrainConfig = config
+    if privacy is not None:
+        from saga.training.privacy import private_settings
+
+        n_training = len(persons_of(persons, "train", divided))
+        usual = settings_for(config, n_training, None if start is None else Source.open(start))
+        chosen = private_settings(usual, privacy)
     run = RunOptions(
         resume=resume,
         devices=devices,
@@ -114,7 +138,7 @@ def train(
             persons,
             out,
             folds,
-            config=config,
+            config=chosen,
             seed=draws.seed,
             until=until,
             run=run,
@@ -125,7 +149,7 @@ def train(
         bundle = train_members(
             persons,
             out,
-            config=config,
+            config=chosen,
             seed=draws.seed,
             until=until,
             shares=divided,
@@ -137,6 +161,7 @@ def train(
         "bundle": bundle.digest,
         "parameters": bundle.parameters,
         **bundle.metrics["training"],
+        **({} if privacy is None else {PROMISE: bundle.config[PROMISE]}),
     }
     console.result(
         f"Wrote {out}: {bundle.parameters:,} parameters, digest {bundle.digest[:12]}.",
