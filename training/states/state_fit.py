@@ -30,7 +30,7 @@ from saga.training.states.state_data import StateBatches, StateRecords, make_sta
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from saga.bundle import Bundle, recorded_command, replace_parts
+from saga.bundle import PROMISE, Bundle, recorded_command, replace_parts
 from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import Shares, persons_of, shares_of
@@ -180,6 +180,11 @@ def fit_state_network(
     forecaster = Forecaster.load(source)
     bundle, network = forecaster.bundle, forecaster.network
     _check_panel(panel, forecaster)
+    if PROMISE in bundle.config:
+        raise UsageError(
+            "This bundle was trained with --privacy, and states would be trained without noise on "
+            "the same persons. Use a bundle without the promise."
+        )
     last_training_year = bundle.training_records.last_year
     panel = cut(bundle.salted(panel), last_training_year)
     training, validating = _divide(panel, shares_of(bundle.split))
