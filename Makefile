@@ -26,7 +26,7 @@ $(SETUP): pyproject.toml evaluation/pyproject.toml requirements.lock
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || { echo "venv failed: on Debian or Ubuntu, apt install python3-venv"; exit 1; }
 	@echo "Installing into .venv: 1 GB or more to download, some minutes without a message."
 	@$(BIN)/pip install --quiet "$$(grep '^torch==' requirements.lock)" -c requirements.lock
-	@$(BIN)/pip install --quiet -e ".[train,serve,jobs,ray,dev]" -e ./evaluation -c requirements.lock
+	@$(BIN)/pip install --quiet -e ".[train,serve,jobs,ray,privacy,dev]" -e ./evaluation -c requirements.lock
 	@touch $@
 
 run: setup
@@ -116,5 +116,5 @@ prior: setup
 lock:
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet "$$(grep '^torch==' requirements.lock)"
-	build/lock/bin/pip install --quiet -e ".[train,serve,jobs,ray,dev]" -e ./evaluation
+	build/lock/bin/pip install --quiet -e ".[train,serve,jobs,ray,privacy,dev]" -e ./evaluation
 	build/lock/bin/pip freeze --exclude-editable | sed -E 's/\+[A-Za-z0-9.]+$$//' > requirements.lock

@@ -44,13 +44,13 @@ class System:
 SYSTEMS = {
     "linux": System(
         "linux",
-        ("train", "serve", "jobs"),
+        ("train", "serve", "jobs", "privacy"),
         ("linux_x86_64", "manylinux2014_x86_64", *(f"manylinux_2_{k}_x86_64" for k in range(35))),
         {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
     ),
     "windows": System(  # the service limits the memory of its processes as Linux alone can
         "windows",
-        ("train",),
+        ("train", "privacy"),
         ("win_amd64",),
         {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
     ),

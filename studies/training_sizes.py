@@ -1,14 +1,15 @@
-"""What is the prior worth, by the number of persons that a panel has for training?
+"""What are the prior and privacy worth, by the number of persons that a panel has for training?
 
     python -m studies.training_sizes --panel FILE [--mapping M] [--prices YEAR] --out DIR
         [--sizes 500,2000,7000] [--source bundles/prior] [--baselines gbt] [--horizons 1,2,5,10]
-        [--seed 0] [--report FILE] [--picture FILE.svg]
+        [--privacy 8,3] [--judged N] [--seed 0] [--report FILE] [--picture FILE.svg]
 
 One person in five is judged and never trained on. Of the others, as many as the size says are
 chosen, at random and nested. On them a bundle is trained from the source and one from random
 weights, both with `--config auto` (80 % train, 10 % decide when training stops, 10 % calibrate),
-and the baselines are fitted on all of them. Tests are paired by person or family, and adjusted for
-the horizons (Holm 1979). A repeated command continues.
+and the baselines are fitted on all of them. With `--privacy` the source without training and a
+private training for each epsilon take the place of random weights. Tests are paired by person or
+family, and adjusted for the horizons (Holm 1979). A repeated command continues.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from saga.evaluation.fold_training import FoldTraining
 from saga.evaluation.scoring.comparison import BUNDLE_NAME
 from saga.evaluation.scoring.evaluation_settings import Sample
 from saga.evaluation.selection import select_baselines
-from saga.training.train_config import AUTO
+from saga.training.fit import settings_for
+from saga.training.privacy import private_settings
+from saga.training.train_config import AUTO, TrainConfig
+from saga.training.transfer import Source
 
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
@@ -34,6 +38,7 @@ from studies.study_page import command_line, page_head, publish_page, say, study
 
 FOLDS = 5
 SCRATCH = "random weights"
+UNTRAINED = "prior without training"
 LABELS = {BUNDLE_NAME: "fine-tuned prior", "gbt": "boosted trees"}
 
 
@@ -45,6 +50,7 @@ def judge_size(
     *,
     source: Path,
     baselines: list[str],
+    privacy: list[float],
 ) -> dict[str, pl.DataFrame]:
     """The contest's tables, if every model learns from `size` persons of the first four folds.
 
@@ -53,18 +59,27 @@ def judge_size(
         size: Number of persons outside the judged fold.
         out: Directory of bundles and scores.
         options: Horizons, paths and seed.
-        source: Bundle that one of the two trainings starts from.
+        source: Bundle that trainings start from, but for one with random weights.
         baselines: Names of baselines.
+        privacy: Epsilons of private trainings.
     """
-    sample = next(Sample.of_folds(panel, FOLDS, seed=options.seed))
+    judged = None if options.n_persons is None else options.n_persons * FOLDS
+    sample = next(Sample.of_folds(panel, FOLDS, seed=options.seed, persons=judged))
     contest = Contest(panel, options, sample=sample)
     learnt_from = sample_persons(
         sample.training.persons(), size, "training-sizes", panel.meta.panel_id
     )
     outside = panel.only(learnt_from)
+    recipes: dict[str, tuple[str | TrainConfig, Path | None]] = {BUNDLE_NAME: (AUTO, source)}
+    if privacy:
+        usual = settings_for(AUTO, size, Source.open(source))
+        recipes[UNTRAINED] = ("zero-shot", source)
+        recipes |= {f"epsilon {e:g}": (private_settings(usual, e), source) for e in privacy}
+    else:
+        recipes[SCRATCH] = (AUTO, None)
     contestants = []
-    for name, start in ((BUNDLE_NAME, source), (SCRATCH, None)):
-        training = FoldTraining(AUTO, source=start, command=command_line(__file__), report=say)
+    for name, (config, start) in recipes.items():
+        training = FoldTraining(config, source=start, command=command_line(__file__), report=say)
         bundle = training.bundle(outside, out / name, fold=1, seed=options.seed, until=None)
         contestants.append(contest.bundle(Forecaster(bundle), name))
     contestants += [contest.baseline(b, outside) for b in select_baselines(baselines)]
@@ -123,6 +138,8 @@ def main() -> None:
     parser.add_argument("--sizes", default="500,2000,7000")
     parser.add_argument("--source", type=Path, default=Path("bundles/prior"))
     parser.add_argument("--baselines", default="gbt")
+    parser.add_argument("--privacy", default="", help="Epsilons, for the price of a promise.")
+    parser.add_argument("--judged", type=int, help="Largest number of persons judged.")
     parser.add_argument("--horizons", default="1,2,5,10")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
@@ -131,7 +148,7 @@ def main() -> None:
     args = parser.parse_args()
     panel = read_panel(args.panel, mapping=args.mapping, prices=args.prices, on_error="drop")
     horizons = [int(horizon) for horizon in args.horizons.split(",")]
-    options = ContestOptions(horizons, n_paths=100, seed=args.seed)
+    options = ContestOptions(horizons, n_paths=100, seed=args.seed, n_persons=args.judged)
     tables = []
     for size in (int(size) for size in args.sizes.split(",")):
         say(f"{size:,} persons")
@@ -141,7 +158,8 @@ def main() -> None:
             args.out / str(size),
             options,
             source=args.source,
-            baselines=args.baselines.split(","),
+            baselines=[name for name in args.baselines.split(",") if name],
+            privacy=[float(epsilon) for epsilon in args.privacy.split(",") if epsilon],
         )
         tables.append(
             size_table(scored["metrics"], scored["comparisons"]).with_columns(size=pl.lit(size))

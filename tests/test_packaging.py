@@ -86,11 +86,11 @@ def test_the_code_imports_only_declared_dependencies() -> None:
     assert _imported("saga") - {"pandas"} <= _declared(
         "train", "serve", "ray", "client", "brief"
     ), "the command line imports what its commands need, when they run"
-    assert _imported("training", "calibration") <= _declared("train")
+    assert _imported("training", "calibration") <= _declared("train", "privacy")
     assert _imported("evaluation") - BUILD <= _declared("deepar", of=EVIDENCE)
     assert _imported("api") <= _declared("serve", "jobs")
     assert _imported("tests", "benchmarks", "studies", "docs") <= _declared(
-        "train", "serve", "dev"
+        "train", "serve", "privacy", "dev"
     ) | _declared(of=EVIDENCE)
 
 
@@ -103,14 +103,14 @@ def test_both_distributions_have_one_version_and_the_extra_installs_the_other() 
 
 def test_every_declared_dependency_is_used() -> None:
     used = _imported(*PACKAGES, "tests", "benchmarks", "studies", "docs") | NOT_IMPORTED
-    assert _declared("train", "serve", "dev") - used == set()
+    assert _declared("train", "serve", "privacy", "dev") - used == set()
     assert _declared(of=EVIDENCE) - used == {"saga-forecast"}
 
 
 def test_the_lock_pins_every_declared_dependency_exactly() -> None:
     lines = (ROOT / "requirements.lock").read_text().split()
     pins = dict(line.split("==") for line in lines)
-    needed = _declared("train", "serve", "ray", "dev") | _declared(of=EVIDENCE)
+    needed = _declared("train", "serve", "ray", "privacy", "dev") | _declared(of=EVIDENCE)
     assert needed - {"saga-forecast"} <= {_name(name) for name in pins}
     assert not any("+" in version for version in pins.values()), (
         "a local version ties the lock to one build of torch"

@@ -137,16 +137,12 @@ class ForecastModule(pl.LightningModule):
         checkpoint["validation_nll"] = float(self.trainer.callback_metrics["validation_nll"])
 
     def configure_optimizers(self) -> Any:
-        """Muon for the inner matrices, AdamW for all other parameters.
+        """The optimiser and its schedule.
 
         The learning rate rises linearly during warm-up and then falls as a half cosine to 2 % of
         its peak at `max_steps`.
         """
-        matrices = self.network.inner_matrices()
-        inner = {id(p) for p in matrices}
-        rest = [p for p in self.parameters() if id(p) not in inner]
-        config = self.config
-        warmup, total = config.warmup_steps, config.max_steps
+        warmup, total = self.config.warmup_steps, self.config.max_steps
 
         def rate(step: int) -> float:
             if step < warmup:
@@ -154,11 +150,16 @@ class ForecastModule(pl.LightningModule):
             progress = (step - warmup) / max(1, total - warmup)
             return _FINAL_SHARE + (1 - _FINAL_SHARE) * half_cosine(progress)
 
-        optimizer = Muon(
+        return schedule_rate(self.make_optimizer(), rate)
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """Muon for the inner matrices, AdamW for all other parameters."""
+        matrices = self.network.inner_matrices()
+        inner = {id(p) for p in matrices}
+        return Muon(
             matrices,
-            rest,
-            lr=config.learning_rate,
-            weight_decay=config.weight_decay,
+            [p for p in self.parameters() if id(p) not in inner],
+            lr=self.config.learning_rate,
+            weight_decay=self.config.weight_decay,
             each=map if self.parts is None else self.parts.each,
         )
-        return schedule_rate(optimizer, rate)

@@ -30,6 +30,7 @@ from saga.errors import UsageError
 from saga.model import Saga
 
 _ACCOUNTANT = "prv"  # Gopi, Lee and Wutschitz 2021; Opacus returns its upper bound
+_MOMENTUM = 0.9
 _PERSONS_AT_ONCE = 64  # whose gradients are in memory
 
 
@@ -186,7 +187,9 @@ class PrivateModule(ForecastModule):
 
         A gradient that is not finite counts as 0, and so does a person who is not `counted`.
         """
-        weights = {k: weight.detach() for k, weight in self.named_parameters() if weight.requires_grad}
+        weights = {
+            k: weight.detach() for k, weight in self.named_parameters() if weight.requires_grad
+        }
         total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         by_person = vmap(grad(self._person_objective), in_dims=(None, 0))
         persons = {name: values for name, values in batch.items() if name != "person_years"}
@@ -220,6 +223,12 @@ class PrivateModule(ForecastModule):
             torch.zeros(()), list(gradients.values()), *weights
         )
         return objective
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """Momentum: the steps of Muon and AdamW are as large where there is nothing but noise."""
+        weights = [weight for weight in self.parameters() if weight.requires_grad]
+        rate, decay = self.config.learning_rate, self.config.weight_decay
+        return torch.optim.SGD(weights, lr=rate, momentum=_MOMENTUM, weight_decay=decay)
 
     def _person_objective(self, weights: dict[str, Tensor], person: Batch) -> Tensor:
         alone = {name: values[None] for name, values in person.items()}

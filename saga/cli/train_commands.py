@@ -14,9 +14,8 @@ from saga.errors import UsageError
 from saga.requests import Draws
 
 if TYPE_CHECKING:
-    from saga.training.train_config import TrainConfig
-
     from saga.bundle import Bundle
+    from saga.training.train_config import TrainConfig
 
 # What the judged bundle of --final decides.
 _OF_RECIPE = ("config", "seed", "also", "until", "folds", "shares", "privacy")

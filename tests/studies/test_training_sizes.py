@@ -41,7 +41,13 @@ def test_models_learn_from_nested_persons_outside_the_judged_fold(
     monkeypatch.setattr(FoldTraining, "bundle", stored_bundle)
     for size in (100, 300):
         tables = judge_size(
-            panel, size, tmp_path / str(size), options, source=tmp_path, baselines=["carry"]
+            panel,
+            size,
+            tmp_path / str(size),
+            options,
+            source=tmp_path,
+            baselines=["carry"],
+            privacy=[],
         )
     small, large = learnt_from[BUNDLE_NAME]
     assert learnt_from[SCRATCH] == [small, large]
