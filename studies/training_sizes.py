@@ -20,7 +20,7 @@ import altair as alt
 import polars as pl
 from saga.evaluation.contest import Contest, ContestOptions
 from saga.evaluation.contest_tables import score_tables
-from saga.evaluation.fold_training import FoldTraining
+from saga.evaluation.fold_training import SHARES, FoldTraining
 from saga.evaluation.scoring.comparison import BUNDLE_NAME
 from saga.evaluation.scoring.evaluation_settings import Sample
 from saga.evaluation.selection import select_baselines
@@ -31,6 +31,7 @@ from saga.training.transfer import Source
 
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
+from saga.data.split import persons_of
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.pages.format import markdown_table
@@ -72,9 +73,12 @@ def judge_size(
     outside = panel.only(learnt_from)
     recipes: dict[str, tuple[str | TrainConfig, Path | None]] = {BUNDLE_NAME: (AUTO, source)}
     if privacy:
-        usual = settings_for(AUTO, size, Source.open(source))
+        n_training = len(persons_of(outside, "train", SHARES))
+        usual = settings_for(AUTO, n_training, Source.open(source))
         recipes[UNTRAINED] = ("zero-shot", source)
-        recipes |= {f"epsilon {e:g}": (private_settings(usual, e), source) for e in privacy}
+        for epsilon in privacy:
+            settings = private_settings(usual, epsilon, n_training)
+            recipes[f"epsilon {epsilon:g}"] = (settings, source)
     else:
         recipes[SCRATCH] = (AUTO, None)
     contestants = []

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from importlib.util import find_spec
 from typing import Any, Self
 
@@ -31,6 +32,9 @@ from saga.model import Saga
 
 _ACCOUNTANT = "prv"  # Gopi, Lee and Wutschitz 2021; Opacus returns its upper bound
 _MOMENTUM = 0.9
+# The noise of all steps is a random walk of each weight; beyond this length forecasts became worse.
+_MAX_WALK = 0.017
+_MAX_RATE = 0.01
 _PERSONS_AT_ONCE = 64  # whose gradients are in memory
 
 
@@ -58,27 +62,12 @@ class PrivacyPlan:
     def of(cls, settings: TrainConfig, n_persons: int) -> Self:
         """The plan for so many training persons, with the least noise that keeps the promise.
 
-        `delta` is a tenth of one over their number, rounded to one digit. Raises UsageError if no
-        noise is enough.
+        `delta` is a tenth of one over their number, rounded to one digit.
         """
-        from opacus.accountants.utils import get_noise_multiplier
-
         epsilon, steps = settings.privacy or math.inf, settings.max_steps
         delta, rate = float(f"{0.1 / n_persons:.0e}"), min(1.0, settings.batch_persons / n_persons)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a bound could be tighter
-            try:
-                noise = get_noise_multiplier(
-                    target_epsilon=epsilon,
-                    target_delta=delta,
-                    sample_rate=rate,
-                    steps=steps,
-                    accountant=_ACCOUNTANT,
-                    epsilon_tolerance=0.01 * min(1.0, epsilon),
-                )
-            except ValueError:
-                raise UsageError(f"No noise keeps --privacy {epsilon:g}. Use 1 to 10.") from None
-        return cls(epsilon, delta, rate, steps, float(noise), settings.clip)
+        noise = _least_noise(epsilon, delta, rate, steps)
+        return cls(epsilon, delta, rate, steps, noise, settings.clip)
 
     def after(self, steps: int) -> Self:
         """The plan with the steps taken, and the epsilon that these have spent, rounded up."""
@@ -111,26 +100,42 @@ its own epsilon.
 """
 
 
-def private_settings(settings: TrainConfig, epsilon: float) -> TrainConfig:
-    """The configuration with a promise: one network, no trees, dropout or early stopping.
+@cache
+def _least_noise(epsilon: float, delta: float, rate: float, steps: int) -> float:
+    """The least noise, in units of the clip norm, for which the steps spend `epsilon` at most."""
+    from opacus.accountants.utils import get_noise_multiplier
 
-    "auto" gets steps, batches and a learning rate that suit the noise; other configurations keep
-    theirs, and `clip` is the largest norm of a person's gradient.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a bound could be tighter
+        noise = get_noise_multiplier(
+            target_epsilon=epsilon,
+            target_delta=delta,
+            sample_rate=rate,
+            steps=steps,
+            accountant=_ACCOUNTANT,
+            epsilon_tolerance=0.01 * min(1.0, epsilon),
+        )
+    return float(noise)
+
+
+def private_settings(settings: TrainConfig, epsilon: float, n_persons: int) -> TrainConfig:
+    """The configuration with a promise to so many training persons.
+
+    There is one network, without trees, dropout and early stopping. "auto" gets steps, batches and
+    a learning rate that suit the noise; other configurations keep theirs, and `clip` is the largest
+    norm of a person's gradient.
     """
-    suited = (
-        {
-            "batch_persons": 512,
-            "max_steps": 300,
-            "warmup_steps": 20,
-            "learning_rate": 1e-3,
-            "weight_decay": 0.0,
-            "clip": 20.0,
-        }
-        if settings.name == AUTO
-        else {}
-    )
-    settings = replace(settings, **suited)
-    return replace(
+    _require_opacus()
+    if settings.name == AUTO:
+        settings = replace(
+            settings,
+            batch_persons=min(512, n_persons),
+            max_steps=150 if n_persons < 20_000 else 300,
+            warmup_steps=10,
+            weight_decay=0.0,
+            clip=10.0,
+        )
+    private = replace(
         settings,
         privacy=epsilon,
         model=replace(settings.model, dropout=0.0),
@@ -139,6 +144,11 @@ def private_settings(settings: TrainConfig, epsilon: float) -> TrainConfig:
         trees=False,
         precision="32-true",
     )
+    if settings.name != AUTO:
+        return private
+    noise = PrivacyPlan.of(private, n_persons).noise * private.clip / private.batch_persons
+    walk = noise * math.sqrt(private.max_steps) / (1 - _MOMENTUM)
+    return replace(private, learning_rate=min(_MAX_RATE, _MAX_WALK / walk))
 
 
 def check_promise(
@@ -147,8 +157,7 @@ def check_promise(
     """Raise UsageError if a run cannot keep the promise of its configuration, if it has one."""
     if settings.privacy is None:
         return
-    if find_spec("opacus") is None:
-        raise UsageError("--privacy needs Opacus. Run: pip install 'saga-forecast[privacy]'")
+    _require_opacus()
     if run.resume:
         raise UsageError(
             "A private training is not resumed: steps after the checkpoint would be taken twice. "
@@ -164,6 +173,11 @@ def check_promise(
             "weights would tell of the persons that --privacy protects. Start from bundles/prior; "
             "if the panel is another one, give its mapping another name."
         )
+
+
+def _require_opacus() -> None:
+    if find_spec("opacus") is None:
+        raise UsageError("--privacy needs Opacus. Run: pip install 'saga-forecast[privacy]'")
 
 
 class PrivateModule(ForecastModule):
@@ -220,7 +234,7 @@ class PrivateModule(ForecastModule):
         gradients = self.private_gradients(batch)
         weights = [self.get_parameter(name) for name in gradients]
         objective: Tensor = KnownGradient.apply(  # type: ignore[no-untyped-call]
-            torch.zeros(()), list(gradients.values()), *weights
+            torch.zeros((), device=self.device), list(gradients.values()), *weights
         )
         return objective
 

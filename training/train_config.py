@@ -64,7 +64,7 @@ class TrainConfig(CheckedOptions):
     # Whether earnings are relative to the panel's level by age and year, in units of its spread.
     scale_free: Annotated[bool, Field(strict=True)] = False
     # Epsilon of the promise to training persons (`training.privacy`).
-    privacy: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    privacy: Annotated[float, Field(ge=0.1, le=20)] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

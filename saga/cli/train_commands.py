@@ -118,7 +118,7 @@ def train(
 
         n_training = len(persons_of(persons, "train", divided))
         usual = settings_for(config, n_training, None if start is None else Source.open(start))
-        chosen = private_settings(usual, privacy)
+        chosen = private_settings(usual, privacy, n_training)
     run = RunOptions(
         resume=resume,
         devices=devices,

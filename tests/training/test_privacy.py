@@ -27,7 +27,7 @@ from saga.errors import UsageError
 from tests.toy_training import QUIET, TOY, make_panel
 
 EPSILON = 4.0
-CONFIG = private_settings(replace(TOY, model=replace(TOY.model, light=4)), EPSILON)
+CONFIG = private_settings(replace(TOY, model=replace(TOY.model, light=4)), EPSILON, 170)
 PLAN = PrivacyPlan(EPSILON, 1e-4, rate=0.1, steps=12, noise=2.0, clip=0.5)
 EXACT = replace(PLAN, noise=0.0, clip=1e9)
 
@@ -248,8 +248,9 @@ def test_trees_members_and_early_stopping_have_no_promise() -> None:
     for change in ({"trees": True}, {"members": 2}, {"validate_every": 6}):
         with pytest.raises(UsageError, match="privacy"):
             replace(CONFIG, **change)
-    with pytest.raises(UsageError, match="privacy"):
-        private_settings(TOY, 0.0)
+    for epsilon in (0.0, 50.0, float("nan")):
+        with pytest.raises(UsageError, match="'privacy' must be"):
+            private_settings(TOY, epsilon, 170)
 
 
 def test_without_opacus_the_error_names_the_extra(
