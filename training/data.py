@@ -150,10 +150,12 @@ class RandomBatches(Dataset[Batch]):
 
     def __getitem__(self, _index: int) -> Batch:
         rng, n = np.random.default_rng(), len(self.sequences)
-        drawn = np.flatnonzero(rng.random(n) < self.batch_persons / n)
-        persons = drawn if len(drawn) else np.zeros(1, np.int64)
+        persons = np.flatnonzero(rng.random(n) < self.batch_persons / n)
+        counted = torch.full((max(1, len(persons)),), float(len(persons) > 0))
+        if len(persons) == 0:
+            persons = np.zeros(1, np.int64)
         batch = make_batch(self.sequences, persons, self.calendar, self.masking, rng)
-        return {**batch, "counted": torch.full((len(persons),), float(len(drawn) > 0))}
+        return {**batch, "counted": counted}
 
 
 class MixedBatches(Dataset[Batch]):

@@ -127,10 +127,12 @@ def private_settings(settings: TrainConfig, epsilon: float, n_persons: int) -> T
     """
     _require_opacus()
     if settings.name == AUTO:
+        steps = 150 if n_persons < 20_000 else 300
         settings = replace(
             settings,
             batch_persons=min(512, n_persons),
-            max_steps=150 if n_persons < 20_000 else 300,
+            max_steps=steps,
+            validate_every=steps,
             warmup_steps=10,
             weight_decay=0.0,
             clip=10.0,

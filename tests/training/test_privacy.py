@@ -18,12 +18,14 @@ from saga.training.harness import RunOptions, TimeLimit
 from saga.training.module import ForecastModule
 from saga.training.privacy import PrivacyPlan, PrivateModule, private_settings
 from saga.training.states.state_fit import fit_state_network
+from saga.training.train_config import choose_config
 from scipy.stats import norm
 
 from saga.bundle import Bundle
 from saga.cli.bundle_commands import inspect
 from saga.data.panel import Panel
 from saga.errors import UsageError
+from saga.model import ModelConfig
 from tests.toy_training import QUIET, TOY, make_panel
 
 EPSILON = 4.0
@@ -174,6 +176,15 @@ def test_the_plan_spends_the_epsilon_that_was_asked_for(epsilon: float) -> None:
     assert 0.97 * epsilon < plan.after(CONFIG.max_steps).epsilon <= epsilon
     assert plan.delta < 1 / 200
     assert PrivacyPlan.of(replace(CONFIG, privacy=epsilon), 2_000).noise < plan.noise
+
+
+def test_with_more_noise_the_default_configuration_takes_smaller_steps() -> None:
+    shape = ModelConfig(width=8, layers=1, heads=1, dropout=0.2)
+    rates = [
+        private_settings(choose_config(n, shape), epsilon, n).learning_rate
+        for n, epsilon in ((400, 1.0), (1_400, 1.0), (1_400, 8.0), (30_000, 8.0))
+    ]
+    assert rates == sorted(set(rates))
 
 
 def test_two_runs_with_one_seed_differ_and_the_bundle_does_not_say_why(
