@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -11,10 +11,11 @@ import pytest
 import torch
 from opacus.accountants import RDPAccountant
 from saga.training import privacy
-from saga.training.data import Batch, RandomBatches
+from saga.training.data import Batch, RandomBatches, make_batch
 from saga.training.ensembles import train_folds, train_members
 from saga.training.fit import prepare
 from saga.training.harness import RunOptions, TimeLimit
+from saga.training.masking import Masking
 from saga.training.module import ForecastModule
 from saga.training.privacy import PrivacyPlan, PrivateModule, private_settings
 from saga.training.states.state_fit import fit_state_network
@@ -31,6 +32,7 @@ from tests.toy_training import QUIET, TOY, make_panel
 EPSILON = 4.0
 CONFIG = private_settings(replace(TOY, model=replace(TOY.model, light=4)), EPSILON, 170)
 PLAN = PrivacyPlan(EPSILON, 1e-4, rate=0.1, steps=12, noise=2.0, clip=0.5)
+NOTHING_HIDDEN = Masking(**dict.fromkeys(asdict(Masking()), 0.0))
 EXACT = replace(PLAN, noise=0.0, clip=1e9)
 
 
@@ -47,8 +49,13 @@ def module(panel: Panel) -> PrivateModule:
 
 @pytest.fixture(scope="module")
 def batch(panel: Panel) -> Batch:
-    data = prepare(panel, replace(CONFIG, batch_persons=90), seed=0).data
-    return RandomBatches(data.train, data.calendar, data.masking, 90)[0]
+    """The first 90 training persons; of the first one nothing is hidden."""
+    data = prepare(panel, CONFIG, seed=0).data
+    rng, n = np.random.default_rng(0), 89
+    whole = make_batch(data.train, np.arange(1), data.calendar, NOTHING_HIDDEN, rng)
+    others = make_batch(data.train, np.arange(1, 1 + n), data.calendar, data.masking, rng)
+    joined = {name: torch.cat([whole[name], values]) for name, values in others.items()}
+    return {**joined, "counted": torch.ones(1 + n)}
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +104,9 @@ def test_no_person_moves_the_sum_by_more_than_the_clip_norm(
     changed = persons(batch, 0, 1)
     columns = ("z", "next_z", "direct_z", "other")
     changed |= {name: torch.full_like(changed[name], extreme) for name in columns}
-    alone = flat(module.clipped_sum(changed)).norm()
+    alone = float(flat(module.clipped_sum(changed)).norm())
     assert alone <= PLAN.clip * (1 + 1e-5)
+    assert alone == pytest.approx(PLAN.clip if extreme < 1e7 else 0.0, rel=1e-4)
     rest = persons(batch, 1, 20)
     joined = {k: v if k == "person_years" else torch.cat([changed[k], v]) for k, v in rest.items()}
     moved = flat(module.clipped_sum(joined)) - flat(module.clipped_sum(rest))
