@@ -115,7 +115,7 @@ def calibrate_bundle(
     facts = panel.meta.facts
     forecaster = Forecaster.load(bundle, workers=workers, rollout=options.rollout, facts=facts)
     # Forecasts are raw, and without the groups of an earlier calibration.
-    forecaster = forecaster.with_calibrator(Calibrator.identity())
+    forecaster = forecaster.with_calibrator(Calibrator())
     in_folds = forecaster.bundle.split["scheme"] == FOLDS_SCHEME
     has_folds = in_folds and len(forecaster.model.members) > 1
     fitting = [k for k, m in _METHODS.items() if m.needs_folds == has_folds]
@@ -369,17 +369,15 @@ def _target_weights(
     population = Target.of(target, sample.grouping, options.target_by)
     labels = labels_of(sample.records[0], sample.grouping, sample.origins, options.target_by)
     person_id = sample.origins.person_id
-    weights, supports = population.weights(
+    weights, support = population.weights(
         labels, sample.outcomes, in_map_fold(person_id, options.seed)
     )
     return weights, {
         "panel_id": population.panel_id,
         "by": list(population.by),
         "persons": len(population.years_left),
-        "cells": {str(support.horizon): len(support.weights) for support in supports},
-        "unsupported": {
-            str(support.horizon): round(support.unsupported, 4) for support in supports
-        },
+        "cells": {str(h): n_strata for h, (n_strata, _) in support.items()},
+        "unsupported": {str(h): round(share, 4) for h, (_, share) in support.items()},
     }
 
 

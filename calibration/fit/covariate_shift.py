@@ -9,7 +9,7 @@ in the map fold. The threshold fold, whose scores are weighted, does not influen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -30,20 +30,6 @@ DEFAULT_GROUPINGS = ("age", "sex", "education_level")
 COHORT, DECADE = "cohort", 10  # born within the same ten years
 MIN_STRATUM_PERSONS = 20  # of the map fold; smaller strata are joined
 REST = "others"
-
-
-@dataclass(frozen=True)
-class Support:
-    """The strata that have weights at one horizon.
-
-    `weights`: stratum -> w. `persons`: stratum -> its persons in the map fold. `unsupported`: share
-    of the target persons who are in none of these strata; they have no guarantee.
-    """
-
-    horizon: int
-    weights: Mapping[str, float]
-    persons: Mapping[str, int]
-    unsupported: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +78,11 @@ class Target:
 
     def weights(
         self, labels: Labels, outcomes: Array, in_map: NDArray[np.bool_]
-    ) -> tuple[Array, list[Support]]:
-        """Weights (n, H) of the calibration persons, and the strata behind them by horizon.
+    ) -> tuple[Array, dict[int, tuple[int, float]]]:
+        """Weights (n, H) of the calibration persons, and what they rest on by horizon.
+
+        That is the number of strata with weights, and the share of the target persons who are in
+        none of them; these have no guarantee.
 
         At each horizon the target persons are those with at least so many years until age 64. A
         stratum needs 20 persons of the map fold, and 10 or none of the target. Smaller ones are
@@ -105,7 +94,7 @@ class Target:
             outcomes: Their outcomes (n, H), NaN if unknown.
             in_map: Whether they are in the map fold (n,).
         """
-        weights, supports = np.zeros(outcomes.shape), list[Support]()
+        weights, support = np.zeros(outcomes.shape), dict[int, tuple[int, float]]()
         for h in range(outcomes.shape[1]):
             has_outcome, ahead = ~np.isnan(outcomes[:, h]), self.years_left > h
             fold = in_map[has_outcome]
@@ -128,9 +117,8 @@ class Target:
             }
             weights[has_outcome, h] = [ratio.get(stratum, 0.0) for stratum in strata]
             n_supported = sum(target_persons[stratum] for stratum in supported)
-            unsupported = 1 - n_supported / len(target_strata)
-            supports.append(Support(h + 1, ratio, supported, unsupported))
-        return weights, supports
+            support[h + 1] = len(ratio), 1 - n_supported / len(target_strata)
+        return weights, support
 
 
 def labels_of(
