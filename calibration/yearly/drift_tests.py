@@ -177,49 +177,37 @@ class YearTests:
         return any(test.alarm for test in self.differences)
 
 
-@dataclass(frozen=True)
-class Recommendation:
-    """An action, the rule that gave it, and the command that does it."""
+def recommend(years: Sequence[YearTests]) -> tuple[Action, str]:
+    """What to do after the tests of these outcome years, ascending, and the rule that says so.
 
-    action: Action
-    rule: str
-
-    @property
-    def command(self) -> str:
-        """What to run."""
-        return COMMANDS[self.action]
-
-
-def recommend(years: Sequence[YearTests]) -> Recommendation:
-    """The recommendation after the tests of these outcome years, ascending."""
+    COMMANDS has the command of each action.
+    """
     if not years:
-        return Recommendation("keep", "No outcome of the forecasts one year ahead is known yet.")
+        return "keep", "No outcome of the forecasts one year ahead is known yet."
     newest = years[-1]
     if not newest.levels:
-        return Recommendation(
-            "keep", f"Too few persons have an outcome in {newest.year} to judge the forecasts."
-        )
+        return "keep", f"Too few persons have an outcome in {newest.year} to judge the forecasts."
     last = years[-YEARS_TO_RETRAIN:]
     if len(last) == YEARS_TO_RETRAIN and all(year.groups_differ for year in last):
-        return Recommendation(
+        return (
             "retrain",
             f"In {YEARS_TO_RETRAIN} outcome years in a row ({last[0].year} to {newest.year}) the "
             "coverage of groups differed: the network keeps ranking persons wrongly.",
         )
     if newest.groups_differ:
         groups = ", ".join(test.group for test in newest.differences if test.alarm)
-        return Recommendation(
+        return (
             "fine-tune",
             f"In {newest.year} the coverage of some groups differs from that of the others "
             f"({groups}): one map for all persons cannot correct this.",
         )
     if newest.has_drift:
-        return Recommendation(
+        return (
             "recalibrate",
             f"Coverage drifted up to {newest.year}, in all groups alike: new maps and thresholds "
             "are enough. Until then the ledger corrects it.",
         )
-    return Recommendation(
+    return (
         "keep",
         f"No test of {newest.year} alarms; together they alarm by chance in "
         f"{100 * ALPHA:.0f} % of years.",

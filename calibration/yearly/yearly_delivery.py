@@ -17,6 +17,7 @@ from saga.calibration.adaptive.issuance import INITIAL_STATE
 from saga.calibration.adaptive.ledger import Ledger
 from saga.calibration.yearly.drift_tests import (
     ALPHA,
+    COMMANDS,
     DriftScale,
     YearTests,
     compare_groups,
@@ -77,14 +78,14 @@ def _report_values(ledger: Ledger, bundle: Bundle, years: pl.DataFrame) -> dict[
     """The report as JSON values: tests for drift, what to do, and spans that could be judged."""
     scale = drift_scale(bundle)
     tests = _test_years(years, scale)
-    recommended, counts = recommend(tests), ledger.counts(bundle.digest)
+    (action, rule), counts = recommend(tests), ledger.counts(bundle.digest)
     spans = ledger.span_coverage(bundle.digest)
     return {
         "bundle": bundle.digest,
         "trained_on": bundle.trained_on,
-        "recommendation": recommended.action,
-        "rule": recommended.rule,
-        "command": recommended.command,
+        "recommendation": action,
+        "rule": rule,
+        "command": COMMANDS[action],
         "false_alarm_rate": ALPHA,
         "usual_variation": asdict(scale),
         "adaptive": (ledger.state(bundle.digest) or INITIAL_STATE).identity(),
