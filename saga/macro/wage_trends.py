@@ -80,8 +80,8 @@ class TrendPosterior:
 
         def loss(values: Floats) -> float:
             surprise = (values - PRIOR_MEAN) / PRIOR_SD
-            filtered = filter_growth(growth, spreads, Parameters.of(values))
-            return float(0.5 * surprise @ surprise - filtered.log_likelihood)
+            *_, log_likelihood = filter_growth(growth, spreads, Parameters.of(values))
+            return float(0.5 * surprise @ surprise - log_likelihood)
 
         return cls(*laplace(loss, PRIOR_MEAN))
 
@@ -89,15 +89,6 @@ class TrendPosterior:
         """Draws of the parameters; the first n do not depend on their number."""
         numbers = [ndtri(uniforms(len(self.mode), "trend", k)) for k in range(n_draws)]
         return [Parameters.of(self.mode + self.root @ number) for number in numbers]
-
-
-@dataclass(frozen=True)
-class Filtered:
-    """Means (n_year, 1 + n_country) and covariances of f and all d at the end of each year."""
-
-    mean: Floats
-    covariance: Floats
-    log_likelihood: float
 
 
 def country_spreads(growth: Floats) -> Floats:
@@ -122,13 +113,19 @@ def country_spreads(growth: Floats) -> Floats:
     return spreads
 
 
-def filter_growth(growth: Floats, spreads: Floats, parameters: Parameters) -> Filtered:
+def filter_growth(
+    growth: Floats, spreads: Floats, parameters: Parameters
+) -> tuple[Floats, Floats, float]:
     """Kalman filter of f and all d over the years.
 
     Args:
         growth: Yearly growth (n_year, n_country), NaN where unknown.
         spreads: As `country_spreads`.
         parameters: Parameters of the process.
+
+    Returns:
+        Means (n_year, 1 + n_country) and covariances of f and all d at the end of each year, and
+        the log likelihood.
 
     The variance of an observation z standard deviations away is multiplied by (5 + z**2) / 6 if
     z > 1, as in one step of a reweighted fit of a Student t variable.
@@ -163,7 +160,7 @@ def filter_growth(growth: Floats, spreads: Floats, parameters: Parameters) -> Fi
         log_likelihood -= 0.5 * (scaled @ scaled + len(known) * np.log(2 * np.pi))
         log_likelihood -= float(np.log(np.diag(lower)).sum())
         means[i], covariances[i] = mean, covariance
-    return Filtered(means, covariances, float(log_likelihood))
+    return means, covariances, float(log_likelihood)
 
 
 def growth_trends(
@@ -181,8 +178,8 @@ def growth_trends(
     trends = []
     for country in countries:
         chosen = [0, country + 1]
-        means = np.array([each.mean[first_row:, chosen] for each in filtered])
-        inner = np.array([each.covariance[first_row:, chosen][..., chosen] for each in filtered])
+        means = np.array([mean[first_row:, chosen] for mean, *_ in filtered])
+        inner = np.array([inner[first_row:, chosen][..., chosen] for _, inner, _ in filtered])
         apart = means - means.mean(axis=0)
         covariance = inner.mean(axis=0) + np.einsum("kyi,kyj->yij", apart, apart) / len(apart)
         root = np.linalg.cholesky(covariance + 1e-12 * np.eye(2))

@@ -49,7 +49,7 @@ def test_the_filter_is_the_normal_distribution_written_out(monkeypatch: pytest.M
     growth = simulated_growth(n_years, n_countries, seed=1)
     growth[2, 1] = np.nan
     spreads = np.array([0.01, 0.02, 0.03])
-    filtered = filter_growth(growth, spreads, TRUE)
+    mean, covariances, log_likelihood = filter_growth(growth, spreads, TRUE)
 
     years = np.arange(1, n_years + 1)
     common = FIRST_SD**2 + TRUE.common_step**2 * np.minimum.outer(years, years)
@@ -64,18 +64,18 @@ def test_the_filter_is_the_normal_distribution_written_out(monkeypatch: pytest.M
     seen = covariance[np.ix_(known, known)]
     error = growth.ravel()[known] - FIRST_MEAN
     expected = multivariate_normal(cov=seen).logpdf(error)
-    assert filtered.log_likelihood == pytest.approx(expected, rel=1e-9)
+    assert log_likelihood == pytest.approx(expected, rel=1e-9)
 
     of_common = np.kron(common[-1], np.ones(n_countries))[known]
     of_own = np.kron(own[-1], same[1])[known]
     weighted = np.linalg.solve(seen, error)
     means = [FIRST_MEAN + of_common @ weighted, of_own @ weighted]
-    assert filtered.mean[-1, [0, 2]] == pytest.approx(means, rel=1e-8)
+    assert mean[-1, [0, 2]] == pytest.approx(means, rel=1e-8)
     variance = common[-1, -1] - of_common @ np.linalg.solve(seen, of_common)
-    assert filtered.covariance[-1, 0, 0] == pytest.approx(variance, rel=1e-8)
+    assert covariances[-1, 0, 0] == pytest.approx(variance, rel=1e-8)
     # What is known at the end of an earlier year is what its years tell.
-    earlier = filter_growth(growth[:4], spreads, TRUE)
-    assert np.array_equal(filtered.covariance[:4], earlier.covariance)
+    _, earlier, _ = filter_growth(growth[:4], spreads, TRUE)
+    assert np.array_equal(covariances[:4], earlier)
 
 
 def test_spreads_are_those_of_the_shocks_drawn_to_the_typical_one() -> None:
@@ -99,8 +99,8 @@ def test_a_trend_has_the_mean_and_spread_over_the_draws_of_the_parameters() -> N
     draws = posterior.draws(wage_trends.N_DRAWS)
     assert posterior.draws(5) == draws[:5]
     filtered = [filter_growth(growth, country_spreads(growth), draw) for draw in draws]
-    means = np.array([each.mean[-1, [0, 2]] for each in filtered])
-    within = np.mean([each.covariance[-1][np.ix_([0, 2], [0, 2])] for each in filtered], axis=0)
+    means = np.array([mean[-1, [0, 2]] for mean, *_ in filtered])
+    within = np.mean([inner[-1][np.ix_([0, 2], [0, 2])] for _, inner, _ in filtered], axis=0)
     assert trend.state_mean.shape == (10, 2)
     assert trend.state_mean[-1] == pytest.approx(means.mean(axis=0), rel=1e-12)
     covariance = trend.state_root[-1] @ trend.state_root[-1].T
