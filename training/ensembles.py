@@ -403,17 +403,18 @@ def _with_trees(
     if fitted is None:
         report("The network stays alone: trees hardly help, or outcomes are too few for them.")
         return networks
-    by_horizon = {str(horizon): weight for horizon, weight in fitted.weights.items()}
-    weights = described_weights(list(fitted.weights), np.array(list(fitted.weights.values())))
+    table, weights = fitted
+    by_horizon = {str(horizon): weight for horizon, weight in weights.items()}
+    described = described_weights(list(weights), np.array(list(weights.values())))
     card = f"""{networks.card.rstrip()}
 
 ## Boosted trees
 
 A forecast is the average of the network's distributions and of those of boosted trees (LightGBM),
-which were fitted on the training and validation persons and have the weights {weights}.
+which were fitted on the training and validation persons and have the weights {described}.
 """
     config = {**networks.config, WEIGHTS: by_horizon}
-    return replace(networks, config=config, trees=fitted.table, card=card)
+    return replace(networks, config=config, trees=table, card=card)
 
 
 def _persons_in_folds(

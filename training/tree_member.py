@@ -9,7 +9,6 @@ it is shrunk.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -44,13 +43,6 @@ COMMON, COMMON_SD, OWN_SD = 0.5, 0.15, 0.1
 SMALLEST = 0.05  # trees whose weights are all below this are left out
 
 
-class WeightedTrees(NamedTuple):
-    """The trees as a table of the bundle, and their weight at each of their horizons."""
-
-    table: pl.DataFrame
-    weights: dict[int, float]
-
-
 def allows_trees(panel: Panel, settings: TrainConfig) -> bool:
     """Whether trees are fitted: the configuration asks for them, and they would be comparable.
 
@@ -68,8 +60,10 @@ def fit_tree_member(
     validation: Sequence[str],
     seed: int,
     report: Callable[[str], None] | None = None,
-) -> WeightedTrees | None:
+) -> tuple[pl.DataFrame, dict[int, float]] | None:
     """Trees beside the network, and their weights; None if these are small or outcomes too few.
+
+    The trees are a table of the bundle, and each of their horizons has a weight.
 
     First trees are fitted on the training persons, a tenth of whom decides settings and numbers of
     trees. Validation persons then decide the weights (`shrunk_weights`) by the CRPS of log
@@ -104,7 +98,7 @@ def fit_tree_member(
             f"Trees of {done} of {total} horizons are fitted to validation persons, too."
         ),
     )
-    return WeightedTrees(final.to_table(), dict(zip(horizons, weights.tolist(), strict=True)))
+    return final.to_table(), dict(zip(horizons, weights.tolist(), strict=True))
 
 
 def fit_first_trees(

@@ -27,6 +27,7 @@ TREES = 1000  # largest number of trees of a model
 PATIENCE = 20  # trees without a lower held-out loss after which a model stops
 RARE = 50  # with fewer zeros or fewer amounts their share is used instead of a classifier
 _SIMPLE, _CLASSIFIER = "simple", "zero"  # names of texts beside the quantiles
+_JUDGED_QUANTILES = (0.1, 0.5, 0.9)  # by whose loss settings are chosen
 RIDGE = 1e-3  # penalty per example of the linear regression
 
 
@@ -282,15 +283,11 @@ def _boost_quantiles(
 
 
 def held_out_loss(
-    training: Examples,
-    held_out: Examples,
-    window: Window,
-    settings: Settings,
-    quantiles: Sequence[float] = (0.1, 0.5, 0.9),
+    training: Examples, held_out: Examples, window: Window, settings: Settings
 ) -> float:
     """Mean quantile loss on the held-out examples with these settings."""
     linear = Linear.fit(training.positive, window)
-    models = _boost_quantiles(training, linear, window, settings, quantiles, held_out)
+    models = _boost_quantiles(training, linear, window, settings, _JUDGED_QUANTILES, held_out)
     return float(np.mean([model.best_score["held"]["quantile"] for model in models]))
 
 

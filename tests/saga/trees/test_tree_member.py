@@ -13,7 +13,7 @@ import pytest
 from saga.training.ensembles import train_members
 from saga.training.harness import RunOptions
 from saga.training.train_config import TrainConfig
-from saga.training.tree_member import WeightedTrees, fit_tree_member
+from saga.training.tree_member import fit_tree_member
 
 from saga.bundle import Bundle
 from saga.data.origins import history, last_year, origins_at, realised_earnings
@@ -165,7 +165,7 @@ def test_the_table_names_no_person_and_no_extreme_value(trees: TreeForecast, pan
     assert ranges(text) == {"[0:1]"}
 
 
-def tree_member(bundle: Bundle, panel: Panel) -> WeightedTrees:
+def tree_member(bundle: Bundle, panel: Panel) -> tuple[pl.DataFrame, dict[int, float]]:
     """Trees of three horizons beside the bundle's network."""
     networks = replace(bundle, trees=None)
     training, validation = (persons_of(panel, part) for part in ("train", "validation"))
@@ -191,14 +191,14 @@ def test_trees_learn_from_validation_persons_but_from_no_later_part(
 ) -> None:
     """Settings and numbers of trees come from training persons, weights from validation persons."""
     monkeypatch.setattr("saga.training.tree_member.TreeOptions", lambda threads: FEW)
-    fitted = tree_member(bundle, panel)
+    fitted, weights = tree_member(bundle, panel)
     unseen = tree_member(bundle, with_other_amounts(panel, "calibration", "test"))
-    assert unseen.table.equals(fitted.table)
-    assert unseen.weights == fitted.weights
+    assert unseen[0].equals(fitted)
+    assert unseen[1] == weights
     # Negative control: validation persons count, and only for leaves and weights.
-    seen = tree_member(bundle, with_other_amounts(panel, "validation"))
-    assert not seen.table.equals(fitted.table)
-    stored, other = (TreeForecast.from_table(member.table) for member in (fitted, seen))
+    seen, _ = tree_member(bundle, with_other_amounts(panel, "validation"))
+    assert not seen.equals(fitted)
+    stored, other = map(TreeForecast.from_table, (fitted, seen))
     for models, others in zip(stored.models, other.models, strict=True):
         assert [m.num_trees() for m in models.quantiles] == [
             m.num_trees() for m in others.quantiles
