@@ -27,9 +27,8 @@ from saga.data.reading import read_panel
 from saga.features.sequences import Sequences, encode
 from saga.forecaster import Forecaster
 from saga.requests import Draws, Precision
-from saga.simulation.ensemble import EnsembleRollout
+from saga.simulation.ensemble import simulation_pool
 from saga.simulation.matmul import has_bfloat16
-from saga.simulation.pool import simulation_pool
 from saga.simulation.rollout import Rollout, RolloutOptions
 
 PATHS, YEARS = 500, 20
@@ -68,8 +67,7 @@ def fastest(work: Callable[[], object], repeats: int = REPEATS) -> float:
 def rollout_cost(rollout: Rollout, sequences: Sequences, workers: int) -> float:
     """Milliseconds per person with so many processes; their start is not counted."""
     steps = np.full(len(sequences), YEARS)
-    ensemble, records = EnsembleRollout((rollout,)), (sequences,)
-    with simulation_pool(ensemble, records, steps, threads=1, processes=workers) as simulate:
+    with simulation_pool([rollout], (sequences,), steps, threads=1, processes=workers) as simulate:
         seconds = fastest(lambda: [None for _ in simulate(np.arange(len(sequences)))])
     return 1_000 * seconds / len(sequences)
 

@@ -31,10 +31,9 @@ from saga.model import Saga
 from saga.model.members import Member, build_members, shared_transforms
 from saga.paths import Paths
 from saga.requests import Draws, Precision, Progress, RolloutName
-from saga.simulation.ensemble import EnsembleRollout, MemberSequences, average_marginals
+from saga.simulation.ensemble import MemberSequences, average_marginals, simulation_pool
 from saga.simulation.group_layer import GroupLayer
 from saga.simulation.marginals import DirectMarginals, macro_nodes
-from saga.simulation.pool import simulation_pool
 from saga.simulation.rollout import MacroFutures, Rollout, RolloutOptions
 from saga.trees.mixture import TreeMember, tree_members
 
@@ -191,7 +190,7 @@ class BundleModel:
         progress: Progress | None = None,
     ) -> Iterator[tuple[PersonBlock, Paths]]:
         """Raw paths of each block of persons; arguments as in `Forecaster.blocks`."""
-        rollout, persons = self._ensemble_rollout(draws), records[0]
+        rollouts, persons = self._rollouts(draws), records[0]
         groups, conditions = self.groups, self.scenario(draws.scenario)
         levels = None if groups is None else groups.levels(persons)
         origin = persons.year[persons.offsets[1:] - 1]
@@ -200,7 +199,7 @@ class BundleModel:
         width = to_horizon if to_horizon is not None else int(max(1, steps.max()))
         processes = self.workers if len(persons) >= _MANY_PERSONS else 1
         with simulation_pool(
-            rollout, records, steps, threads=self.threads, processes=processes
+            rollouts, records, steps, threads=self.threads, processes=processes
         ) as draw:
             for block in blocks:
                 rows = block.rows
@@ -221,13 +220,13 @@ class BundleModel:
                         origin[rows],
                         earnings,
                         groups=block.groups,
-                        conditioned=rollout.rollouts[0].options.scenario is not None,
+                        conditioned=conditions is not None,
                     ),
                 )
 
     def macro_futures(self, draws: Draws) -> Callable[[int], MacroFutures]:
         """The macro futures of the simulated paths, by origin year."""
-        return self._ensemble_rollout(draws).rollouts[0].macro_futures
+        return self._rollouts(draws)[0].macro_futures
 
     def expected_growth(self, origin: int) -> NDArray[np.float64]:
         """Logs of the expected growth of real wages 1..30 years after `origin`, shape (30,)."""
@@ -235,7 +234,8 @@ class BundleModel:
         now = self.calendar.wage_index(np.array([origin]))
         return np.asarray(np.log(np.exp(wages - now).mean(axis=1)))
 
-    def _ensemble_rollout(self, draws: Draws) -> EnsembleRollout:
+    def _rollouts(self, draws: Draws) -> list[Rollout]:
+        """A rollout for each member that has a path."""
         options = RolloutOptions(
             n_paths=draws.n_paths,
             seed=draws.seed,
@@ -245,12 +245,10 @@ class BundleModel:
             precision=self.precision,
             n_members=len(self.members),
         )
-        return EnsembleRollout(
-            tuple(
-                Rollout(member.network, self.calendar, self.process, replace(options, member=k))
-                for k, member in enumerate(self.members[: draws.n_paths])
-            )
-        )
+        return [
+            Rollout(member.network, self.calendar, self.process, replace(options, member=k))
+            for k, member in enumerate(self.members[: draws.n_paths])
+        ]
 
     @cached_property
     def _direct_marginals(self) -> Callable[[Scenario | None], list[DirectMarginals]]:

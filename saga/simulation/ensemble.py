@@ -7,8 +7,11 @@ member, bit by bit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import torch
@@ -16,8 +19,13 @@ from numpy.typing import NDArray
 
 from saga.distributions import Marginals
 from saga.features.sequences import Sequences
+from saga.simulation.pool import single_threaded, split_persons, thread_pool
 from saga.simulation.rollout import Rollout
+from saga.simulation.worker_process import run_task, worker_pool
 
+Simulate = Callable[[NDArray[np.int64]], Iterator[NDArray[np.float32]]]
+# Earnings of persons, from their indices and numbers of years.
+Task = Callable[[NDArray[np.int64], NDArray[np.int64]], list[NDArray[np.float32]]]
 MemberSequences = tuple[Sequences, ...]  # the records of a panel, as each member receives them
 
 
@@ -59,30 +67,55 @@ def _interpolated(
     return interpolated
 
 
-@dataclass(frozen=True, eq=False)
-class EnsembleRollout:
-    """Simulates each path with its member; see `Rollout`.
+@contextmanager
+def simulation_pool(
+    rollouts: Sequence[Rollout],
+    sequences: MemberSequences,
+    steps: NDArray[np.int64],
+    *,
+    threads: int,
+    processes: int,
+) -> Iterator[Simulate]:
+    """A function from person indices to their earnings (steps, n_paths), in order.
+
+    Each path is simulated by the rollout of its member (`simulate_members`), in `processes` worker
+    processes, or in `threads` threads if `processes` is 1. Threads start at once but share Python's
+    interpreter lock; processes take seconds to start and use every core.
+    """
+    task: Task = partial(simulate_members, rollouts, sequences)
+    pool = worker_pool(processes, task) if processes > 1 else thread_pool(threads)
+    run: Task = run_task if processes > 1 else task
+    workers = threads if processes == 1 else processes
+
+    with single_threaded(), pool as executor:
+
+        def simulate(persons: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+            size = min(rollout.group_size(len(persons)) for rollout in rollouts)
+            groups = split_persons(persons, workers, size)
+            return chain.from_iterable(
+                executor.map(run, groups, [steps[group] for group in groups])
+            )
+
+        yield simulate
+
+
+def simulate_members(
+    rollouts: Sequence[Rollout],
+    sequences: MemberSequences,
+    persons: NDArray[np.int64],
+    steps: NDArray[np.int64],
+) -> list[NDArray[np.float32]]:
+    """Earnings of all paths, as `Rollout.simulate` returns those of one member.
 
     `rollouts` has one rollout per member that has a path.
     """
-
-    rollouts: tuple[Rollout, ...]
-
-    def group_size(self, n_persons: int) -> int:
-        """Number of persons to simulate together, of `n_persons` in all."""
-        return min(rollout.group_size(n_persons) for rollout in self.rollouts)
-
-    def simulate(
-        self, sequences: MemberSequences, persons: NDArray[np.int64], steps: NDArray[np.int64]
-    ) -> list[NDArray[np.float32]]:
-        """Earnings of all paths, as `Rollout.simulate` returns those of one member."""
-        if len(self.rollouts) == 1:
-            return self.rollouts[0].simulate(sequences[0], persons, steps)
-        n_paths = self.rollouts[0].options.n_paths
-        earnings = [np.empty((int(n), n_paths), dtype=np.float32) for n in steps]
-        for rollout, records in zip(self.rollouts, sequences, strict=False):
-            for paths, simulated in zip(
-                earnings, rollout.simulate(records, persons, steps), strict=True
-            ):
-                paths[:, rollout.options.path_numbers] = simulated
-        return earnings
+    if len(rollouts) == 1:
+        return rollouts[0].simulate(sequences[0], persons, steps)
+    n_paths = rollouts[0].options.n_paths
+    earnings = [np.empty((int(n), n_paths), dtype=np.float32) for n in steps]
+    for rollout, records in zip(rollouts, sequences, strict=False):
+        for paths, simulated in zip(
+            earnings, rollout.simulate(records, persons, steps), strict=True
+        ):
+            paths[:, rollout.options.path_numbers] = simulated
+    return earnings

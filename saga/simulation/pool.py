@@ -1,58 +1,18 @@
-"""Pools that simulate many persons: threads of this process, or worker processes.
+"""Threads that compute groups of persons.
 
 A unit of work is a few persons, and each matrix product uses one thread. Sums therefore have a
-fixed order, and the numbers do not depend on the pool. Threads start at once but share Python's
-interpreter lock; processes take seconds to start and use every core.
+fixed order, and the numbers do not depend on the pool.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-
-from saga.simulation.worker_process import run_task, worker_pool
-
-if TYPE_CHECKING:
-    from saga.simulation.ensemble import EnsembleRollout, MemberSequences
-
-Simulate = Callable[[NDArray[np.int64]], Iterator[NDArray[np.float32]]]
-
-
-@contextmanager
-def simulation_pool(
-    rollout: EnsembleRollout,
-    sequences: MemberSequences,
-    steps: NDArray[np.int64],
-    *,
-    threads: int,
-    processes: int,
-) -> Iterator[Simulate]:
-    """A function from person indices to their earnings (steps, n_paths), in order.
-
-    It uses `processes` worker processes, or `threads` threads if `processes` is 1.
-    """
-    task: Callable[..., list[NDArray[np.float32]]] = partial(rollout.simulate, sequences)
-    pool = worker_pool(processes, task) if processes > 1 else thread_pool(threads)
-    run = run_task if processes > 1 else task
-    workers = threads if processes == 1 else processes
-
-    with single_threaded(), pool as executor:
-
-        def simulate(persons: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
-            groups = split_persons(persons, workers, rollout.group_size(len(persons)))
-            return chain.from_iterable(
-                executor.map(run, groups, [steps[group] for group in groups])
-            )
-
-        yield simulate
 
 
 @contextmanager
