@@ -25,8 +25,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from saga.evaluation.scoring.futures import true_futures
-from saga.training.group_cells import BAND, LAST_AGE, cells_of
 from saga.training.group_fit import SETTLED_AGE, effects_of
+from saga.training.panel_cells import BAND, LAST_AGE, cells_of
 
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel

@@ -21,8 +21,14 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from saga.training.everybody_fit import everybody_of
-from saga.training.group_cells import BAND, LAST_AGE, cells_of, person_years, statistic_of
+from saga.training.panel_cells import (
+    BAND,
+    LAST_AGE,
+    cells_of,
+    everybody_of,
+    person_years,
+    statistic_of,
+)
 
 from saga.bundle import Bundle, write_bundle
 from saga.data.origins import cut, last_year
@@ -55,14 +61,7 @@ _NONE = np.zeros((1, 0))
 _NO_GROUPS = GroupSeries(_NONE, _NONE, _NONE, _NONE[0], np.zeros((MAX_HORIZON, 0)))
 
 
-def with_groups(
-    bundle: Bundle,
-    panel: Panel,
-    *,
-    columns: Sequence[str] = COLUMNS,
-    without: Sequence[str] = (),
-    command: str = "",
-) -> Bundle:
+def with_groups(bundle: Bundle, panel: Panel, *, command: str = "") -> Bundle:
     """Write the bundle again with the economy of groups of its panel in macro.json.
 
     A calibration no longer fits and is left out. A panel without persons of most ages in every year
@@ -71,8 +70,6 @@ def with_groups(
     Args:
         bundle: A bundle.
         panel: The panel on which it was trained.
-        columns: Categories whose levels are groups.
-        without: Codes of countries that the prior leaves out, for a judge who uses them.
         command: Command line that the manifest records.
     """
     if last_year(panel) > bundle.training_records.last_year:
@@ -81,7 +78,7 @@ def with_groups(
     macro = {name: part for name, part in bundle.macro.items() if name != "groups"}
     network = Forecaster(replace(bundle, macro=macro))
     everybody = network.model.process is None
-    trends = group_history(panel, persons, columns, without, everybody=everybody)
+    trends = group_history(panel, persons, everybody=everybody)
     if trends is None:
         return bundle
     if trends.columns:
@@ -108,9 +105,10 @@ def group_history(
 ) -> GroupTrends | None:
     """The past of groups among these persons, and its prior; None if they cannot tell it.
 
-    The network's trends are zero. With `everybody` the growth of everybody is drawn, too; panels
-    without most ages tell it from persons of one age, and no groups. Other arguments as in
-    `with_groups`.
+    `columns` are categories whose levels are groups; `without` are codes of countries that the
+    prior leaves out, for a judge who uses them. The network's trends are zero. With `everybody` the
+    growth of everybody is drawn, too; panels without most ages tell it from persons of one age, and
+    no groups.
     """
     columns = [name for name in columns if panel.frame[name].null_count() < panel.frame.height]
     last, rows = last_year(panel), person_years(panel, persons, columns)

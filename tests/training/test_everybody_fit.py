@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from saga.training.everybody_fit import everybody_of
-from saga.training.group_cells import cells_of
+from saga.training.panel_cells import cells_of, everybody_of
 
 from saga.macro.everybody import Everybody
 from saga.macro.moving_mean import GrowthTrend
