@@ -25,12 +25,10 @@ from saga.features.calendar import (
     MACRO_FEATURES,
     PATH_FEATURES,
     Calendar,
-    macro_features,
     path_features,
 )
 from saga.features.sequences import Sequences, pad
 from saga.features.transforms import Transforms
-from saga.macro.history import log_wage_index
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario
 from saga.model import Saga
@@ -39,7 +37,12 @@ from saga.requests import MAX_HORIZON
 from saga.schema import MAX_AGE
 from saga.simulation.matmul import at_precision
 from saga.simulation.pool import single_threaded, split_persons, thread_pool
-from saga.simulation.rollout import MAX_STEPS, persons_per_group
+from saga.simulation.rollout import (
+    MAX_STEPS,
+    RolloutOptions,
+    draw_macro_futures,
+    persons_per_group,
+)
 
 Floats = NDArray[np.float64]
 N_NODES = 16  # macro futures per horizon, a power of two
@@ -294,9 +297,9 @@ def macro_nodes(
     """
     if process is None:
         return np.zeros((n_horizons, 1, PATH_FEATURES)), np.zeros((n_horizons, 1))
-    series = process.draw(_SEED, _N_DRAWS, origin, origin + n_horizons, scenario)
-    features = path_features(macro_features(series, process.unemployment(origin, scenario)))
-    wage = calendar.wage_index(np.array([origin]))[0] + log_wage_index(series[..., 1])
+    options = RolloutOptions(_N_DRAWS, _SEED, scenario)
+    covariates, wage = draw_macro_futures(calendar, process, options, origin, n_horizons)
+    features = path_features(covariates)
     # Coordinates are weighted by their effect on earnings: that of a standard deviation of a
     # covariate is far smaller than that of a log point of the wage index.
     draws = np.concatenate([features, wage[..., None]], axis=-1).transpose(1, 0, 2)
