@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.calibration.fit.person_scores import conformal_quantile
+from saga.calibration.fit.person_scores import pooled_quantile
 from saga.calibration.fit.split_conformal import in_map_fold
 
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families import YEAR
 from saga.distributions import Marginals
-from saga.small_groups import MIN_PERSONS
 
 Array = NDArray[np.float64]
 MIN_EARLIER_PERSONS = 300  # with an outcome known by the origin year
@@ -76,7 +75,7 @@ def deviation(
     judged = excess[has_outcome & (origin == year)]
     if len(earlier) < MIN_EARLIER_PERSONS or len(judged) < MIN_JUDGED_PERSONS:
         return None
-    threshold = conformal_quantile(earlier, coverage, neighbours=MIN_PERSONS)
+    threshold = pooled_quantile(earlier, np.arange(len(earlier)), coverage, 1)
     variance = coverage * (1 - coverage) * (1 / len(judged) + 1 / len(earlier))
     return float((judged <= threshold).mean()) - coverage, variance
 

@@ -31,39 +31,35 @@ def rank_needed(n: int, coverage: float, n_origins: int = 1) -> int:
     return math.ceil((n + n_origins) * coverage - 1e-9)
 
 
-def conformal_quantile(
+def weighted_quantile(
     scores: Array,
+    weights: Array,
     coverage: float,
     *,
-    neighbours: int = 1,
-    weights: Array | None = None,
     heaviest: float = 1.0,
+    neighbours: int = MIN_PERSONS,
 ) -> float:
-    """The k-th smallest of n scores, k = ceil((n + 1) coverage); +inf if n is too small.
+    """The k-th smallest of n weighted scores; +inf if persons are too few in effect.
 
-    With weights the effective number of persons must be large enough, too.
+    k is the first rank at which the weights up to it reach coverage x (sum of weights + `heaviest`)
+    (Tibshirani et al. 2019, eq. 7).
 
     Args:
-        scores: Conformity scores (n,).
+        scores: Conformity scores (n,) of persons with one score each.
+        weights: Their weights (n,); scores of weight 0 are ignored.
         coverage: Share of new persons to cover.
-        neighbours: If above 1, the average of s_(k) .. s_(k + neighbours - 1). It is at least
+        heaviest: Largest weight that a new person can have.
+        neighbours: The result is the average of s_(k) .. s_(k + neighbours - 1). It is at least
             s_(k), so coverage is kept, and no single person's score is published.
-        weights: Weights (n,); scores of weight 0 are ignored. k is then the first rank at which
-            the weights up to it reach coverage x (sum of weights + `heaviest`).
-        heaviest: Largest weight that a new person can have (Tibshirani et al. 2019, eq. 7).
     """
-    if weights is None:
-        ordered, k = np.sort(scores), rank_needed(len(scores), coverage)
-        is_enough = len(scores) > 0
-    else:
-        scores, weights = scores[weights > 0], weights[weights > 0]
-        order = np.argsort(scores, kind="stable")
-        ordered, cumulated = scores[order], np.cumsum(weights[order])
-        needed = coverage * ((cumulated[-1] if len(cumulated) else 0.0) + heaviest) - 1e-9
-        k = int(np.searchsorted(cumulated, needed)) + 1
-        n = int(effective_persons(weights) + 1e-9)
-        is_enough = n > 0 and rank_needed(n, coverage) + neighbours - 1 <= n
-    return neighbour_mean(ordered, k - 1, neighbours) if is_enough else math.inf
+    scores, weights = scores[weights > 0], weights[weights > 0]
+    order = np.argsort(scores, kind="stable")
+    cumulated = np.cumsum(weights[order])
+    needed = coverage * ((cumulated[-1] if len(cumulated) else 0.0) + heaviest) - 1e-9
+    first = int(np.searchsorted(cumulated, needed))
+    n = int(effective_persons(weights) + 1e-9)
+    is_enough = n > 0 and rank_needed(n, coverage) + neighbours - 1 <= n
+    return neighbour_mean(scores[order], first, neighbours) if is_enough else math.inf
 
 
 def pooled_quantile(
@@ -173,9 +169,7 @@ class PersonCounts:
             q = pooled_quantile(scores, self.persons[rows], coverage, self.n_origins)
         else:
             w = self.weights[:, h]
-            q = conformal_quantile(
-                scores, coverage, neighbours=MIN_PERSONS, weights=w[rows], heaviest=float(w.max())
-            )
+            q = weighted_quantile(scores, w[rows], coverage, heaviest=float(w.max()))
         return q if math.isfinite(q) else None
 
     def _surely_inside(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.calibration.fit.person_scores import rank_needed
+from saga.calibration.fit.person_scores import pooled_quantile, rank_needed
 from scipy import stats
 
 from saga.distributions import Marginals
@@ -102,3 +102,8 @@ def is_plausible(
     k = rank_needed(n, coverage)
     low, high = (stats.betabinom(trials, r, n + 1 - r) for r in (k, min(k + slack, n)))
     return bool(low.ppf(tail) <= hits <= high.isf(tail))
+
+
+def split_quantile(scores: NDArray[np.float64], coverage: float, neighbours: int = 1) -> float:
+    """The threshold of split conformal prediction from scores (n,), one of each person."""
+    return pooled_quantile(scores, np.arange(len(scores)), coverage, 1, neighbours=neighbours)

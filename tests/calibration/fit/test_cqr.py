@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 from saga.calibration.adaptive.issuance import AdaptedForecaster
 from saga.calibration.fit.cqr import cqr_threshold, fit_cqr
-from saga.calibration.fit.person_scores import conformal_quantile
 
 from saga.conformal.families.quantile_intervals import QUANTILE_INTERVALS, central_probabilities
 from saga.data.panel import Panel
@@ -20,7 +19,7 @@ from saga.errors import UsageError
 from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
 from saga.requests import COVERAGE, Draws, ForecastRequest, LifetimeRequest
-from tests.calibration.worlds import draw_world
+from tests.calibration.worlds import draw_world, split_quantile
 from tests.command_line import answer, done
 
 Array = NDArray[np.float64]
@@ -42,7 +41,7 @@ def conformity_scores(marginals: Marginals, outcomes: Array, coverage: float) ->
 @pytest.mark.parametrize("coverage", COVERAGE)
 def test_mapies_threshold_is_the_order_statistic_of_the_larger_miss(coverage: float) -> None:
     marginals, outcomes = draw_world(400, 21)
-    expected = conformal_quantile(conformity_scores(marginals, outcomes, coverage), coverage)
+    expected = split_quantile(conformity_scores(marginals, outcomes, coverage), coverage)
     ends = central_quantiles(marginals, coverage)
     threshold = cqr_threshold(*ends, outcomes[:, 0], coverage, neighbours=1)
     assert threshold == pytest.approx(expected, rel=1e-12, abs=1e-9)

@@ -19,7 +19,6 @@ import pytest
 from numpy.typing import NDArray
 from saga.calibration.fit.cqr import fit_cqr
 from saga.calibration.fit.cross_fitting import fit_cross_fitted
-from saga.calibration.fit.person_scores import conformal_quantile
 from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 
 from saga.conformal.calibration_table import calibration_method
@@ -47,6 +46,7 @@ from tests.calibration.worlds import (
     draw_world,
     is_plausible,
     lognormal_marginals,
+    split_quantile,
     without_year,
 )
 
@@ -172,7 +172,7 @@ def is_inside(kind: str, calibrator: Calibrator, sample: Sample, fitted: bool = 
 
     If not `fitted`, by the sets that hold under the forecasts.
     """
-    applied = calibrator if fitted else Calibrator.identity()
+    applied = calibrator if fitted else Calibrator()
     mapped, y = applied.recalibrate(sample.raw), sample.outcomes[:, :YEARS]
     if kind == "present_value":
         values = SimulatedValues.of(map_paths(sample.paths(1), mapped), value_of)
@@ -250,7 +250,7 @@ def test_a_large_atom_does_not_make_the_sets_of_other_persons_too_small() -> Non
     others = fresh_raw.p_zero[:, 0] < 0.45
     threshold_fold = ~in_map_fold(raw.person_id, 0)
     scores = fitted.year.scores(fitted.recalibrate(raw), outcomes, 0.5)[threshold_fold, 0]
-    too_small = conformal_quantile(scores, 0.5)  # without the random part of zero
+    too_small = split_quantile(scores, 0.5)  # without the random part of zero
     broken = Calibrator({(1, "all"): replace(fitted.cells[1, "all"], thresholds={0.5: too_small})})
     mapped = fitted.recalibrate(fresh_raw)
     inside, broken_inside = (
@@ -446,7 +446,7 @@ def test_a_coverage_that_was_not_calibrated_is_refused_and_the_others_listed(met
 
 
 def test_without_calibration_every_interval_is_none() -> None:
-    plain = Calibrator.identity()
+    plain = Calibrator()
     sets = plain.intervals(plain.recalibrate(draw(3, 5).raw), (0.9, 0.123))
     assert (sets.guarantee == "none").all()
     assert np.isnan(sets.lower).all()
@@ -503,4 +503,4 @@ def test_wrong_persons_shapes_and_coverages_are_refused() -> None:
     with pytest.raises(UsageError, match="coverage"):
         fit_calibration(raw, outcomes, seed=0, coverage=(1.0,))
     with pytest.raises(UsageError, match="raw"):
-        fit_calibration(Calibrator.identity().recalibrate(raw), outcomes, seed=0)
+        fit_calibration(Calibrator().recalibrate(raw), outcomes, seed=0)

@@ -14,16 +14,16 @@ from mapie.regression import SplitConformalRegressor
 from numpy.typing import NDArray
 from saga.calibration.fit.person_scores import (
     PersonCounts,
-    conformal_quantile,
     effective_persons,
     pooled_quantile,
     rank_needed,
+    weighted_quantile,
 )
 from scipy import stats
 from sklearn.base import BaseEstimator, RegressorMixin
 
 from saga.small_groups import MIN_PERSONS
-from tests.calibration.worlds import P
+from tests.calibration.worlds import P, split_quantile
 
 Array = NDArray[np.float64]
 COVERAGE, N_ORIGINS = 0.9, 8
@@ -46,7 +46,7 @@ def test_thresholds_equal_mapie_at_all_levels() -> None:
         Zero().fit(), confidence_level=list(LEVELS), prefit=True
     ).conformalize(features, scores)
     upper = model.predict_interval(features[:1])[1][0, 1]
-    assert upper.tolist() == [conformal_quantile(scores, coverage) for coverage in LEVELS]
+    assert upper.tolist() == [split_quantile(scores, coverage) for coverage in LEVELS]
 
 
 @pytest.mark.parametrize("coverage", [*LEVELS, 0.99])
@@ -59,9 +59,9 @@ def test_the_rank_is_the_exact_ceiling(coverage: float) -> None:
 
 def test_too_few_scores_give_an_infinite_threshold_never_the_largest_score() -> None:
     scores = np.arange(1.0, 9.0)
-    assert conformal_quantile(scores, 0.9) == math.inf
-    assert conformal_quantile(np.arange(1.0, 10.0), 0.9) == 9
-    assert conformal_quantile(np.empty(0), 0.5) == math.inf
+    assert split_quantile(scores, 0.9) == math.inf
+    assert split_quantile(np.arange(1.0, 10.0), 0.9) == 9
+    assert split_quantile(np.empty(0), 0.5) == math.inf
 
 
 def beta_law_pvalue(quantile: Callable[[Array], float], n: int = 100) -> float:
@@ -72,7 +72,7 @@ def beta_law_pvalue(quantile: Callable[[Array], float], n: int = 100) -> float:
 
 
 def test_coverage_follows_the_beta_law_and_without_the_plus_one_does_not() -> None:
-    assert beta_law_pvalue(lambda row: conformal_quantile(row, 0.9)) > P
+    assert beta_law_pvalue(lambda row: split_quantile(row, 0.9)) > P
     assert beta_law_pvalue(lambda row: np.sort(row)[math.ceil(0.9 * len(row)) - 1]) < P
 
 
@@ -90,10 +90,10 @@ def test_integer_weights_equal_repeated_persons(
     scores, times = (
         np.array(column, dtype=np.float64) for column in zip(*weighted_scores, strict=True)
     )
-    weighted = conformal_quantile(scores, stated, weights=times)
+    weighted = weighted_quantile(scores, times, stated, neighbours=1)
     enough = int(effective_persons(times) + 1e-9)
     if rank_needed(enough, stated) <= enough:
-        assert weighted == conformal_quantile(np.repeat(scores, times.astype(int)), stated)
+        assert weighted == split_quantile(np.repeat(scores, times.astype(int)), stated)
     else:
         assert weighted == np.inf
 
@@ -102,19 +102,19 @@ def test_the_quantile_is_the_one_of_that_argument() -> None:
     """The rank that the test above computes by hand."""
     rng = np.random.default_rng(8)
     scores, weights = rng.random(300), rng.choice([0.0, 0.5, 2.0], 300)
-    q = conformal_quantile(scores, 0.8, weights=weights, heaviest=2.0)
+    q = weighted_quantile(scores, weights, 0.8, heaviest=2.0, neighbours=1)
     total = weights.sum() + 2.0
     assert weights[scores <= q].sum() >= 0.8 * total
     assert weights[scores < q].sum() < 0.8 * total
-    assert conformal_quantile(scores, 0.8, weights=weights, heaviest=2.0, neighbours=10) > q
+    assert weighted_quantile(scores, weights, 0.8, heaviest=2.0) > q
 
 
 def test_few_persons_in_effect_give_no_interval_however_many_there_are() -> None:
     scores = np.linspace(0, 1, 5_000)
-    assert np.isfinite(conformal_quantile(scores, 0.9, weights=np.ones(5_000), neighbours=10))
+    assert np.isfinite(weighted_quantile(scores, np.ones(5_000), 0.9))
     heavy = np.where(np.arange(5_000) % 500 == 0, 1.0, 1e-4)
     assert effective_persons(heavy) < 20
-    assert conformal_quantile(scores, 0.9, weights=heavy, heaviest=1.0, neighbours=10) == np.inf
+    assert weighted_quantile(scores, heavy, 0.9) == np.inf
     assert effective_persons(np.full(7, 3.0)) == pytest.approx(7)
     assert effective_persons(np.zeros(3)) == 0
 
@@ -179,9 +179,11 @@ def test_without_room_for_the_scores_of_the_new_person_coverage_fails() -> None:
 
 def test_one_origin_is_split_conformal_prediction() -> None:
     scores = np.random.default_rng(4).random(357)
-    for coverage in (0.5, 0.8, 0.9, 0.95, 0.99):
-        expected = conformal_quantile(scores, coverage, neighbours=MIN_PERSONS)
+    for coverage in (0.5, 0.8, 0.9, 0.95):
+        k = math.ceil(358 * Fraction(str(coverage)))
+        expected = np.sort(scores)[k - 1 : k - 1 + MIN_PERSONS].mean()
         assert pooled_quantile(scores, np.arange(357), coverage, 1) == expected
+    assert pooled_quantile(scores, np.arange(357), 0.99, 1) == math.inf
 
 
 def test_a_threshold_averages_scores_of_at_least_ten_persons() -> None:
@@ -204,7 +206,7 @@ def test_sets_that_contain_those_of_lower_coverage_cover_no_more_than_stated() -
         central = np.abs(2 * u - 1)
         scores = {0.8: central, 0.9: np.where(from_zero, u, central)}
         nested_thresholds = counts.thresholds(scores, np.arange(n), 0)
-        by_itself = [conformal_quantile(scores[c], c, neighbours=MIN_PERSONS) for c in (0.8, 0.9)]
+        by_itself = [split_quantile(scores[c], c, MIN_PERSONS) for c in (0.8, 0.9)]
         together = [nested_thresholds[c] or math.inf for c in (0.8, 0.9)]
         for name, (low, high) in {"nested": together, "each by itself": by_itself}.items():
             upper = np.array([max((1 + low) / 2, high), (1 + high) / 2]) ** (1 / power)
