@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from saga.calibration.diagnostics.person_results import QUESTION_ALPHA, Cases, Rows
+from saga.calibration.diagnostics.reliability import class_starts
 from saga.calibration.diagnostics.several_years import Inside
 from saga.calibration.diagnostics.verdicts import (
     Verdict,
@@ -249,7 +250,6 @@ def _judge(cases: Cases, judged: _Slice, alarm: float) -> tuple[dict[str, Any], 
         target=target,
         tolerance=tolerance,
         sees_miss=coverage_sees_miss(lower, target, n, judged.calibrated_on, tolerance),
-        mild_above=True,
     )
     columns = {
         "n": n,
@@ -266,14 +266,6 @@ def join_years(years: pl.Series, min_persons: int) -> list[tuple[int, int]]:
 
     Years that remain at the end join the last period.
     """
-    periods: list[tuple[int, int]] = []
-    first, n_joined = None, 0
-    for year, n in years.alias("year").value_counts().sort("year").iter_rows():
-        first, n_joined = year if first is None else first, n_joined + n
-        if n_joined >= min_persons:
-            periods.append((first, year))
-            first, n_joined = None, 0
-    if first is not None:
-        start = periods.pop()[0] if periods else first
-        periods.append((start, int(years.max())))  # type: ignore[arg-type]
-    return periods
+    distinct, persons = np.unique(years.to_numpy(), return_counts=True)
+    periods = np.split(distinct, class_starts(persons, min_persons)[1:])
+    return [(int(period[0]), int(period[-1])) for period in periods if len(period)]

@@ -117,7 +117,7 @@ def reliability_curve(
         rng: Random numbers of the simulated curves.
     """
     index = np.unique(forecast, return_inverse=True)[1]
-    starts = _class_starts(np.bincount(index), max(min_persons, -(-len(events) // N_CLASSES)))
+    starts = class_starts(np.bincount(index), max(min_persons, -(-len(events) // N_CLASSES)))
     position = np.searchsorted(starts, index, side="right") - 1
     n = np.bincount(position, minlength=len(starts))
     stated = np.bincount(position, weights=forecast, minlength=len(starts)) / n
@@ -133,10 +133,10 @@ def reliability_curve(
     return Curve(stated, np.asarray(isotonic_regression(share, weights=n).x), n, chance)
 
 
-def _class_starts(persons: NDArray[np.integer], min_persons: int) -> NDArray[np.int64]:
-    """First distinct forecast of each class: a class ends once it has `min_persons` persons.
+def class_starts(persons: NDArray[np.integer], min_persons: int) -> NDArray[np.int64]:
+    """Index of the first value of each class: a class ends once it has `min_persons` persons.
 
-    `persons` is the number of persons at each distinct forecast, in ascending order. Persons that
+    `persons` is the number of persons at each distinct value, in ascending order. Persons that
     remain at the end join the last class.
     """
     starts, n_persons = [0], 0

@@ -177,26 +177,24 @@ def status(
     target: float,
     tolerance: float,
     sees_miss: bool,
-    mild_above: bool = False,
 ) -> str:
     """Status "holds" or "unclear" inside the sampling band, "watch" or "fails" outside.
 
-    Outside the band a figure fails if it is further from `target` than `tolerance`. Inside, it
-    holds if it is no further, and 100 persons and more would have shown a miss.
+    Outside the band a share fails if it is further from `target` than `tolerance`. Inside, it holds
+    if it is no further, and 100 persons and more would have shown a miss. Above the band "watch" is
+    the worst status, because intervals that cover too much are only wider than necessary.
 
     Args:
-        figure: The figure that is judged.
+        figure: The share of persons inside their intervals.
         lower: Lower end of its sampling band.
         upper: Upper end of its sampling band.
         n: Persons judged.
         target: What the figure should be.
         tolerance: The deviation that is small in practice.
         sees_miss: Whether a miss would probably have left the band.
-        mild_above: Above the band "watch" is the worst status, because intervals that cover too
-            much are only wider than necessary.
     """
     size = abs(figure - target)
-    if mild_above and figure > upper:
+    if figure > upper:
         return "watch"
     outside = not lower <= figure <= upper
     return curve_status(outside, n, size=size, tolerance=tolerance, sees_miss=sees_miss)

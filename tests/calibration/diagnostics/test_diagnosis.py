@@ -213,9 +213,7 @@ def test_coverage_bands_are_quantiles_of_the_beta_binomial_law(
 def test_status_rules(
     share: float, lower: float, upper: float, n: int, seen: bool, expected: str
 ) -> None:
-    found = status(
-        share, lower, upper, n, target=0.9, tolerance=0.02, sees_miss=seen, mild_above=True
-    )
+    found = status(share, lower, upper, n, target=0.9, tolerance=0.02, sees_miss=seen)
     assert found == expected
     if lower <= share <= upper:  # a curve is judged by the same rules
         size = abs(share - 0.9)
@@ -259,16 +257,11 @@ def test_a_curve_or_a_mean_that_misses_holds_in_at_most_one_sample_of_five() -> 
         for sd in np.linspace(0.002, 0.03, 15):
             seen = sees_miss(z * sd, sd, 0.02)
             figures = 0.04 + sd * rng.normal(size=4_000)
-            holds = [
-                status(
-                    *(figure, -z * sd, z * sd, 1_000),
-                    target=0,
-                    tolerance=0.02,
-                    sees_miss=seen,
-                )
-                == "holds"
-                for figure in figures
+            of_figures = [
+                curve_status(abs(x) > z * sd, 1_000, size=abs(x), tolerance=0.02, sees_miss=seen)
+                for x in figures
             ]
+            holds = np.array(of_figures) == "holds"
             assert np.mean(holds) <= 1 - POWER + 4 * np.sqrt(POWER * (1 - POWER) / 4_000)
             assert seen == (sd * (z + stats.norm.ppf(POWER)) <= 0.04)
 
@@ -390,7 +383,7 @@ def test_persons_without_outcome_or_interval_are_not_counted(
 def test_results_of_a_person_are_those_of_the_known_distribution(true_world: TrueWorld) -> None:
     marginals, outcomes = true_world(400, 12)
     exact = replace(marginals, recalibrated=True)
-    frame = judge(Calibrator.identity(), exact, outcomes[:, 0], Intervals.none(exact, (0.9,))).frame
+    frame = judge(Calibrator(), exact, outcomes[:, 0], Intervals.none(exact, (0.9,))).frame
     centre, zero = exact.grid[:, 0].mean(axis=-1), exact.p_zero[:, 0]
     sd = (exact.grid[:, 0, -1] - centre) / 5
     low_pay = zero + (1 - zero) * stats.norm.cdf((np.log(150_000.0) - centre) / sd)
