@@ -17,7 +17,7 @@ from saga.conformal.families.set_family import (
 from saga.distributions import Marginals
 
 
-class LowerLimit(SetFamily):
+class _LowerLimit(SetFamily):
     """Earnings of at least an amount; zero is above a limit of zero."""
 
     kind = "at_least"
@@ -33,7 +33,7 @@ class LowerLimit(SetFamily):
         return lower, np.where(np.isnan(lower), np.nan, np.inf), lower == 0
 
 
-class UpperLimit(SetFamily):
+class _UpperLimit(SetFamily):
     """Earnings of at most an amount; zero is below every limit."""
 
     kind = "at_most"
@@ -49,4 +49,4 @@ class UpperLimit(SetFamily):
         return np.where(missing, np.nan, 0.0), upper, ~missing
 
 
-AT_LEAST, AT_MOST = LowerLimit(), UpperLimit()
+AT_LEAST, AT_MOST = _LowerLimit(), _UpperLimit()

@@ -17,7 +17,7 @@ from saga.conformal.families.set_family import (
 from saga.distributions import Marginals
 
 
-class PositiveIntervals(SetFamily):
+class _PositiveIntervals(SetFamily):
     """Intervals of positive earnings; zero has no score."""
 
     kind = "positive"
@@ -42,4 +42,4 @@ class PositiveIntervals(SetFamily):
         return lower, upper, np.zeros(lower.shape, dtype=np.bool_)
 
 
-POSITIVE = PositiveIntervals()
+POSITIVE = _PositiveIntervals()

@@ -89,7 +89,7 @@ class SimulatedValues:
         return ordered
 
 
-class PresentValueSets(YearSets):
+class _PresentValueSets(YearSets):
     """Sets of present values; column K - 1 is the value of the first K years."""
 
     kind = "present_value"
@@ -120,4 +120,4 @@ class PresentValueSets(YearSets):
         return less, p_zero
 
 
-PRESENT_VALUE = PresentValueSets()
+PRESENT_VALUE = _PresentValueSets()

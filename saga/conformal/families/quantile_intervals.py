@@ -21,20 +21,14 @@ def central_probabilities(coverage: Sequence[float]) -> Array:
     return np.array([[(1 - share) / 2, (1 + share) / 2] for share in coverage]).T
 
 
-class ConformalisedQuantiles(SetFamily):
+class _ConformalisedQuantiles(SetFamily):
     """Intervals between two quantiles, moved outward by an amount, for each horizon alone."""
 
     kind = "cqr"
     by_coverage = True
     extrapolates = False
 
-    def scores(
-        self,
-        forecasts: Marginals,
-        outcomes: Array,
-        coverage: float,
-        uniforms: Array | None = None,
-    ) -> Array:
+    def scores(self, forecasts: Marginals, outcomes: Array, coverage: float) -> Array:
         """How far each outcome (n, H) is outside the two quantiles; negative inside."""
         low, high = (forecasts.quantiles(p)[..., 0] for p in central_probabilities((coverage,)))
         return np.maximum(low - outcomes, outcomes - high)
@@ -66,4 +60,4 @@ class ConformalisedQuantiles(SetFamily):
         return lower, upper, lower == 0
 
 
-QUANTILE_INTERVALS = ConformalisedQuantiles()
+QUANTILE_INTERVALS = _ConformalisedQuantiles()

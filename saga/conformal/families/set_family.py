@@ -43,7 +43,8 @@ class SetFamily(ABC):
         kind: Its name, in the calibration table and elsewhere.
         by_coverage: Whether the form of a set, and so the scores, depend on the coverage.
         bounded: Whether a set without a finite upper end is no set.
-        randomised: Whether a zero in a set counts as a random part of its probability (`scores`).
+        randomised: Whether a zero in a set counts as a random part of its probability
+            (`scores_by_coverage`).
             False if sets that contain zero have two ends that move with q: the random part would
             count as a miss at the lower end, and the sets would cover more than stated.
         of_paths: Whether outcomes are scored on paths; otherwise on marginals.
@@ -80,25 +81,13 @@ class SetFamily(ABC):
         forecasts.require_recalibrated()
         return probability_of_less(forecasts, outcomes), forecasts.p_zero_like(outcomes)
 
-    def scores(
-        self, forecasts: Any, outcomes: Array, coverage: float, uniforms: Array | None = None
-    ) -> Array:
-        """Score of each outcome (n, H) or amount (n, H, K); NaN if it is unknown.
+    def scores(self, forecasts: Any, outcomes: Array, coverage: float) -> Array:
+        """Score of each outcome (n, H) or amount (n, H, K) for sets of a coverage.
 
-        With `uniforms` (n, H), zero in a set that contains it is a random part of its probability
-        if the family is `randomised`. Under the forecast the score of every person is then uniform.
-        Thresholds are fitted on such scores: otherwise persons who certainly lie in their set,
-        because of the atom, would make the sets of all others too small. No score gets smaller, so
-        coverage is kept.
-
-        Args:
-            forecasts: Recalibrated marginals, or paths if the family is `of_paths`.
-            outcomes: Realised earnings, NaN if unknown.
-            coverage: Coverage of the sets.
-            uniforms: Random numbers between 0 and 1, or None.
+        NaN if it is unknown. `forecasts` are recalibrated marginals, or paths if the family is
+        `of_paths`.
         """
-        ranks = self.ranks(forecasts, outcomes)
-        return self._randomised_scores(ranks, outcomes, coverage, uniforms)
+        return self.rank_scores(*self.ranks(forecasts, outcomes), coverage)
 
     def scores_by_coverage(
         self,
@@ -107,25 +96,23 @@ class SetFamily(ABC):
         coverage: Sequence[float],
         uniforms: Array | None = None,
     ) -> dict[float, Array]:
-        """Coverage -> joined scores (n, H), on which thresholds are fitted."""
-        ranks = self.ranks(forecasts, outcomes)
-        return {
-            share: self.joined(self._randomised_scores(ranks, outcomes, share, uniforms))
-            for share in coverage
-        }
+        """Coverage -> joined scores (n, H) of outcomes (n, H), on which thresholds are fitted.
 
-    def _randomised_scores(
-        self,
-        ranks: tuple[Array, Floats],
-        outcomes: Array,
-        coverage: float,
-        uniforms: Array | None,
-    ) -> Array:
-        less, p_zero = ranks
-        if uniforms is not None and self.randomised:
-            is_inside = (outcomes == 0) & self.contains_zero(p_zero, coverage)
-            less = np.where(is_inside, uniforms * p_zero, less)
-        return self.rank_scores(less, p_zero, coverage)
+        With `uniforms` (n, H), random numbers between 0 and 1, zero in a set that contains it is a
+        random part of its probability if the family is `randomised`. Under the forecast the score
+        of every person is then uniform. Otherwise persons who certainly lie in their set, because
+        of the atom, would make the sets of all others too small. No score gets smaller, so coverage
+        is kept.
+        """
+        less, p_zero = self.ranks(forecasts, outcomes)
+        scores = {}
+        for share in coverage:
+            ranks = less
+            if uniforms is not None and self.randomised:
+                is_inside = (outcomes == 0) & self.contains_zero(p_zero, share)
+                ranks = np.where(is_inside, uniforms * p_zero, less)
+            scores[share] = self.joined(self.rank_scores(ranks, p_zero, share))
+        return scores
 
     def joined(self, scores: Array) -> Array:
         """Scores (n, H) of what a set at horizon H contains; here the outcome of this year."""
