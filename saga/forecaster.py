@@ -157,7 +157,7 @@ class Forecaster(Summarised):
         self.calibrator = (
             Calibrator.from_table(bundle.calibration)
             if bundle.calibration is not None
-            else Calibrator.identity()
+            else Calibrator()
         )
         self._method = calibration_method(bundle.calibration)
         self._calibrated_paths = self.rollout == calibrated_rollout

@@ -67,6 +67,8 @@ def reason(guarantee: str, cell: str = ALL) -> str:
 class Calibrator:
     """Everything that a calibration has fitted, applied to forecasts.
 
+    Without arguments it does not change forecasts and gives no intervals.
+
     Args:
         cells: Cell by horizon and group.
         shifts: (horizon, coverage) -> group, such as "sex=female" -> shift of the cell's threshold.
@@ -101,11 +103,6 @@ class Calibrator:
     year: SetFamily = YEAR
     fold_counts: Mapping[tuple[str, int, float], FoldCounts] = field(default_factory=dict)
     moves: Mapping[tuple[int, str], tuple[Array, Array]] = field(default_factory=dict)
-
-    @classmethod
-    def identity(cls) -> Calibrator:
-        """A calibrator that does not change forecasts and gives no intervals."""
-        return cls()
 
     @classmethod
     def from_table(cls, table: pl.DataFrame) -> Calibrator:

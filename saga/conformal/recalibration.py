@@ -39,11 +39,6 @@ class Cell:
     thresholds: Mapping[float, float | None]
     n_threshold: int
 
-    @property
-    def has_map(self) -> bool:
-        """Whether a map was fitted for the cell."""
-        return len(self.knots) > 0
-
 
 def map_paths(paths: Paths, marginals: Marginals) -> Paths:
     """The raw paths with the recalibrated marginals as distributions of each year.

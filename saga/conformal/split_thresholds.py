@@ -76,7 +76,7 @@ class SplitThresholds:
         for h in range(horizon, 0, -1):
             for group in groups or (ALL,):
                 cell = self.cells.get((h, group))
-                if cell is not None and cell.has_map:
+                if cell is not None and len(cell.knots):
                     return cell
         return None
 

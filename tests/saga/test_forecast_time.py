@@ -88,7 +88,7 @@ def test_outcomes_of_later_years_restore_the_guarantee_and_no_interval_stays_non
     delivered = forecaster.with_calibrator(forecaster.calibrator, 2024)
     assert set(delivered.forecast(panel, REQUEST).table["guarantee_90"]) == {"assumption"}
     assert "late-origin" not in codes(delivered, panel)
-    uncalibrated = forecaster.with_calibrator(Calibrator.identity())
+    uncalibrated = forecaster.with_calibrator(Calibrator())
     assert set(uncalibrated.forecast(panel, REQUEST).table["guarantee_90"]) == {"none"}
 
 

@@ -259,7 +259,7 @@ def test_paths_have_the_real_wages_of_their_economy(forecaster: Forecaster, peop
 def test_another_calibrator_gives_another_forecaster_and_does_not_change_the_first(
     forecaster: Forecaster, people: Panel, table: pl.DataFrame
 ) -> None:
-    bare = forecaster.with_calibrator(Calibrator.identity())
+    bare = forecaster.with_calibrator(Calibrator())
     assert bare.network is forecaster.network
     raw = bare.forecast(people).table
     assert set(raw["guarantee_90"]) == {"none"}

@@ -41,7 +41,7 @@ def outcomes(raw: Paths) -> NDArray[np.float64]:
     return raw.earnings[:, :, 0].astype(np.float64)
 
 
-IDENTITY = Calibrator.identity()
+IDENTITY = Calibrator()
 PANEL = Panel.of(pl.DataFrame(schema=["person_id"]), PanelMeta("empty"))
 RECORDS = TrainingRecords(1990, 2022, 32, 16, 64)
 

@@ -202,6 +202,6 @@ def test_an_error_about_recording_is_raised_before_any_work(
     ):
         line = ("score", people, tmp_path / "out", more, "--database", url, options)
         assert told in refusal(*line).lower()
-    uncalibrated = forecaster.with_calibrator(Calibrator.identity())
+    uncalibrated = forecaster.with_calibrator(Calibrator())
     with pytest.raises(UsageError, match="no intervals to record"):
         AdaptedForecaster.of(uncalibrated, None).check_recordable(REQUEST, DRAWS)

@@ -45,7 +45,7 @@ def _sums(
     results: dict[int, PersonResults], path_sums: PathSums | None = None, error: float | None = None
 ) -> tuple[pl.DataFrame, str]:
     """The rows of sums, and the status."""
-    cases = Cases.of(results, None, Calibrator.identity(), seed=0, min_persons=10)
+    cases = Cases.of(results, None, Calibrator(), seed=0, min_persons=10)
     deviations = {"mean": {"everybody": {"1": error or 0.0}}}
     model = None if error is None else ModelError([2000], {"1": 1}, deviations)
     rows, verdicts = tabulate_sums(cases, cases, path_sums or {}, None, model)
