@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass as options_dataclass
 
 from saga import schema
 from saga.features.calendar import Calendar
-from saga.features.sequences import MAX_GAP, UNKNOWN, Tokens, last_known, last_known_values
+from saga.features.sequences import MAX_GAP, UNKNOWN, Tokens, filled_forward
 from saga.features.transforms import ContinuedInputs
 from saga.model.config import CheckedOptions
 from saga.requests import MAX_HORIZON
@@ -261,10 +261,11 @@ def continue_inputs(
     simulated = after[..., None]
     other = np.where(simulated, np.nan, other).astype(other.dtype)
     codes = np.where(simulated & ~continued.static_codes, 0, codes)
-    codes = np.where(simulated & continued.lasting_codes, last_known(codes), codes)
+    lasting = simulated & continued.lasting_codes
+    codes = np.where(lasting, filled_forward(codes, codes > 0), codes)
     if continued.lasting_other.any():
         lasting = simulated & continued.lasting_other
-        other = np.where(lasting, last_known_values(other), other)
+        other = np.where(lasting, filled_forward(other, ~np.isnan(other)), other)
     return other, codes
 
 

@@ -120,16 +120,7 @@ def pad(
     )
 
 
-def last_known(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Codes (..., n_token, n_column) in which the last known code replaces missing ones (0)."""
-    return _filled_forward(codes, codes > 0)
-
-
-def last_known_values(other: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Values (..., n_token, n_column) in which the last known value replaces NaN."""
-    return _filled_forward(other, ~np.isnan(other))
-
-
-def _filled_forward(x: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
+def filled_forward(x: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
+    """Inputs (..., n_token, n_column) in which the last one that is `known` replaces others."""
     position = np.where(known, np.arange(x.shape[-2])[:, None], 0)
     return np.take_along_axis(x, np.maximum.accumulate(position, axis=-2), axis=-2)

@@ -29,8 +29,7 @@ from saga.features.sequences import (
     POSITIVE,
     ZERO,
     Sequences,
-    last_known,
-    last_known_values,
+    filled_forward,
     pad,
 )
 from saga.features.transforms import ContinuedInputs
@@ -264,13 +263,13 @@ def draw_macro_futures(
 def future_codes(codes: NDArray[np.int64], continued: ContinuedInputs) -> NDArray[np.int64]:
     """Code numbers (C,) of future tokens after a record's codes (n_token, C)."""
     static = np.where(continued.static_codes, codes[-1], 0)
-    return np.where(continued.lasting_codes, last_known(codes)[-1], static)
+    return np.where(continued.lasting_codes, filled_forward(codes, codes > 0)[-1], static)
 
 
 def future_values(other: NDArray[np.float32], continued: ContinuedInputs) -> NDArray[np.float32]:
     """Continuous values (K,) of future tokens after a record's values (n_token, K)."""
-    missing = np.float32(np.nan)
-    return np.where(continued.lasting_other, last_known_values(other)[-1], missing)
+    last = filled_forward(other, ~np.isnan(other))[-1]
+    return np.where(continued.lasting_other, last, np.float32(np.nan))
 
 
 def fill_vectors(n_paths: int) -> NDArray[np.int64]:
