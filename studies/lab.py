@@ -97,7 +97,7 @@ def changes(network: Saga) -> Iterator[tuple[str, Change]]:
     yield "first block twice", lambda n: n.decoder.insert(1, n.decoder[0])
     yield "last block twice", lambda n: n.decoder.append(n.decoder[-1])
     yield "without the last block", lambda n: n.decoder.pop(-1)
-    for layer, block in enumerate(network.stack):
+    for layer, block in enumerate(network.decoder.stack):
         for head in range(block.heads):
             name = f"without head {head + 1} of layer {layer + 1}"
             yield name, partial(remove_head, layer=layer, head=head)
@@ -105,7 +105,7 @@ def changes(network: Saga) -> Iterator[tuple[str, Change]]:
 
 def remove_head(network: Saga, *, layer: int, head: int) -> None:
     """Make the output of an attention head zero."""
-    block = network.stack[layer]
+    block = network.decoder.stack[layer]
     with torch.no_grad():
         block.out.weight[:, head * block.size : (head + 1) * block.size] = 0.0
 

@@ -16,7 +16,7 @@ def head_diversity(network: Saga) -> pl.DataFrame:
     use one subspace, 1 if their subspaces are orthogonal, null for a layer with one.
     """
     rows = []
-    for layer, block in enumerate(network.stack):
+    for layer, block in enumerate(network.decoder.stack):
         heads, size = block.heads, block.size
         query_map = block.qkv.weight[: heads * size].detach().double()
         queries = query_map.view(heads, size, -1).transpose(1, 2)

@@ -14,7 +14,6 @@ from saga.features.sequences import N_OTHER, Tokens
 from saga.features.transforms import AGE, CALENDAR, MISSINGNESS, Transforms
 from saga.model.backbones import Cache, Decoder, build_backbone, load_variant
 from saga.model.config import ModelConfig
-from saga.model.decoder import Block
 from saga.model.fast_cell import FastCell
 from saga.model.heads.binned import BinnedHead
 from saga.model.heads.head import YEARLY, Head, HeadInputs, Predictive
@@ -77,11 +76,6 @@ class Saga(nn.Module):
                 f"This model has no attention: its backbone is {self.config.backbone}."
             )
         return self.blocks
-
-    @property
-    def stack(self) -> list[Block]:
-        """The decoder's blocks in order; raises UsageError for another backbone."""
-        return self.decoder.stack
 
     @property
     def parameters_count(self) -> int:

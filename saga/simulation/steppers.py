@@ -74,16 +74,16 @@ def choose_stepper(
     `light` selects the fast cell. Raises UsageError if the network was trained without it.
     """
     if light:
-        cell_maps = CellMaps(network, precision)
+        cell_maps = _CellMaps(network, precision)
         return partial(CellStepper, cell_maps), cell_maps.modules
     if isinstance(network.blocks, Decoder):
-        decoder_maps = DecoderMaps(network, precision)
+        decoder_maps = _DecoderMaps(network, precision)
         return partial(DecoderStepper, decoder_maps), decoder_maps.modules
     start: StartStepper = network.blocks.start_stepper(network)
     return start, []
 
 
-class DecoderMaps:
+class _DecoderMaps:
     """The decoder's linear maps for a rollout at a precision."""
 
     def __init__(self, network: Saga, precision: Precision) -> None:
@@ -93,8 +93,10 @@ class DecoderMaps:
         self.token_map = torch.cat([identity, network.skip.weight]).T.contiguous()
         self.earnings = Affine((tokens.earnings.weight.T @ self.token_map).T, None, precision)
         self.age = tokens.age.weight @ self.token_map
-        self.stack = [at_precision(block, precision) for block in network.stack]
-        self.projections = [_projections_by_age(block, precision) for block in network.stack]
+        self.stack = [at_precision(block, precision) for block in network.decoder.stack]
+        self.projections = [
+            _projections_by_age(block, precision) for block in network.decoder.stack
+        ]
         first_projections = [by_age[0] for by_age in self.projections]
         self.modules: list[nn.Module] = [self.earnings, *self.stack, *first_projections]
 
@@ -103,7 +105,7 @@ class DecoderStepper:
     """The decoder: each path attends to the person's record and to its own simulated years."""
 
     def __init__(
-        self, maps: DecoderMaps, records: Records, n_paths: int, steps: int, rhythm: int
+        self, maps: _DecoderMaps, records: Records, n_paths: int, steps: int, rhythm: int
     ) -> None:
         self.maps, self.rhythm, lengths = maps, rhythm, records.lengths
         hidden, cache = maps.network.hidden(records.token, records.age)
@@ -183,7 +185,7 @@ def _projections_by_age(block: Block, precision: Precision) -> list[Affine]:
     return [Affine(matrix[:, :-1], matrix[:, -1], precision) for matrix in by_age]
 
 
-class CellMaps:
+class _CellMaps:
     """The fast cell's linear maps at a precision."""
 
     def __init__(self, network: Saga, precision: Precision) -> None:
@@ -202,7 +204,7 @@ class CellStepper:
     """The fast cell: the record is summarised once, at the origin."""
 
     def __init__(
-        self, maps: CellMaps, records: Records, n_paths: int, _steps: int, rhythm: int
+        self, maps: _CellMaps, records: Records, n_paths: int, _steps: int, rhythm: int
     ) -> None:
         hidden, _ = maps.network.hidden(records.token, records.age)
         self.maps, self.hidden, cell = maps, _at_origin(hidden, records), maps.cell

@@ -154,9 +154,9 @@ def test_the_feed_forward_backbone_uses_only_ten_records() -> None:
 
 
 def test_only_a_decoder_has_attention(decoder: Saga) -> None:
-    assert len(decoder.stack) == CONFIG.layers
+    assert len(decoder.decoder.stack) == CONFIG.layers
     with pytest.raises(UsageError, match="no attention"):
-        _ = Saga(replace(CONFIG, backbone="lstm"), transforms()).stack
+        _ = Saga(replace(CONFIG, backbone="lstm"), transforms()).decoder
 
 
 @pytest.mark.parametrize("part", ["calendar", "age", "missingness"])
