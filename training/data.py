@@ -97,7 +97,6 @@ class Batches(Dataset[Batch]):
     """
 
     sequences: Sequences
-    persons: NDArray[np.int64]
     calendar: Calendar
     masking: Masking
     batch_persons: int
@@ -106,12 +105,12 @@ class Batches(Dataset[Batch]):
     number: int = 0  # of the panel
 
     def __len__(self) -> int:
-        return max(1, len(self.persons) // self.batch_persons)
+        return max(1, len(self.sequences) // self.batch_persons)
 
     def plan(self) -> list[NDArray[np.int64]]:
         """The persons of each batch: shuffled, and grouped by similar length."""
         rng = np.random.default_rng([self.seed, 1, self.epoch, self.number])
-        order = rng.permutation(self.persons)
+        order = rng.permutation(len(self.sequences))
         length = self.sequences.lengths
         size = self.batch_persons
         plan: list[NDArray[np.int64]] = []
@@ -158,7 +157,7 @@ class RandomBatches(Dataset[Batch]):
         return {**batch, "counted": counted}
 
 
-class MixedBatches(Dataset[Batch]):
+class _MixedBatches(Dataset[Batch]):
     """The batches of several panels in random order; the persons of a batch live in one economy."""
 
     def __init__(self, parts: list[Batches], seed: int, epoch: int) -> None:
@@ -257,7 +256,7 @@ class PanelData(pl.LightningDataModule):
                 )
                 for number, (records, calendar) in enumerate(panels)
             ]
-            batches = MixedBatches(parts, self.seed, epoch)
+            batches = _MixedBatches(parts, self.seed, epoch)
         return ResumableLoader(batches, batch_size=None, shuffle=False)
 
     def val_dataloader(self) -> DataLoader[Batch]:
@@ -267,5 +266,4 @@ class PanelData(pl.LightningDataModule):
         return DataLoader(batches, batch_size=None, shuffle=False)
 
     def _batches(self, sequences: Sequences, size: int, epoch: int) -> Batches:
-        persons = np.arange(len(sequences))
-        return Batches(sequences, persons, self.calendar, self.masking, size, self.seed, epoch)
+        return Batches(sequences, self.calendar, self.masking, size, self.seed, epoch)

@@ -38,7 +38,7 @@ def mortal() -> Sequences:
 
 
 def batches(persons: Sequences, kind: type[Batches] = Batches) -> list[Batch]:
-    epoch = kind(persons, np.arange(PERSONS), CALENDAR, Masking(), 64, seed=1)
+    epoch = kind(persons, CALENDAR, Masking(), 64, seed=1)
     return [epoch[i] for i in range(len(epoch))]
 
 
@@ -77,7 +77,7 @@ def test_batches_of_equally_many_persons_bias_the_hazard_upwards(mortal: Sequenc
 
 
 def test_batches_have_equally_many_person_years_and_each_person_once(mortal: Sequences) -> None:
-    plan = Batches(mortal, np.arange(PERSONS), CALENDAR, Masking(), 64, seed=1).plan()
+    plan = Batches(mortal, CALENDAR, Masking(), 64, seed=1).plan()
     assert sorted(np.concatenate(plan).tolist()) == list(range(PERSONS))
     years = np.array([mortal.lengths[batch].sum() for batch in plan])
     assert np.abs(years / years.mean() - 1).max() < 0.1
