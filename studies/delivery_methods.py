@@ -75,7 +75,7 @@ class Deliveries:
         for origin, part in self.parts.items():
             self.ranks[origin] = _ranks(part)
         updaters = {group: StateUpdater(LEVELS, N_HORIZONS) for group in FOLLOWED}
-        state = AdaptiveState(0, None, {})
+        state = AdaptiveState(0, {})
         for year in range(FIRST_ORIGIN, LAST_ORIGIN + 1):
             if year > FIRST_ORIGIN:
                 for group, updater in updaters.items():
@@ -85,7 +85,7 @@ class Deliveries:
                     for group, updater in updaters.items()
                     for key, cell in updater.states().items()
                 }
-                state = AdaptiveState(year, year, cells)
+                state = AdaptiveState(year, cells)
             self.adapted[year] = adapt(self.calibrator, state)
             for h in range(1, N_HORIZONS + 1):
                 self.issued[year, h] = self._in_force(year, h, state)

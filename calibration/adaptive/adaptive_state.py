@@ -19,7 +19,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,19 +127,17 @@ class CellState:
 class AdaptiveState:
     """The states of all cells of one bundle, keyed (group, horizon, coverage).
 
-    `version` counts the deliveries of outcomes that changed the state; `through` is the last year
-    with an outcome.
+    `version` counts the deliveries of outcomes that changed the state.
     """
 
     version: int
-    through: int | None
     cells: Mapping[CellKey, CellState]
 
-    @classmethod
-    def of(cls, version: int, cells: Mapping[CellKey, CellState]) -> Self:
-        """The state of cells; its last year is the latest of theirs."""
-        years = [cell.last_year for cell in cells.values() if cell.last_year is not None]
-        return cls(version, max(years, default=None), cells)
+    @property
+    def through(self) -> int | None:
+        """The last year with an outcome."""
+        years = [cell.last_year for cell in self.cells.values() if cell.last_year is not None]
+        return max(years, default=None)
 
     @property
     def digest(self) -> str:

@@ -37,7 +37,7 @@ from saga.forecaster import Forecaster
 from saga.paths import Paths
 from saga.requests import RATE, Draws, ForecastRequest, LifetimeRequest, Request
 
-INITIAL_STATE = AdaptiveState(0, None, {})
+INITIAL_STATE = AdaptiveState(0, {})
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def read_state(stream: Row[Any]) -> AdaptiveState:
         (group, horizon, coverage): CellState(*[*values, tuple(experts)])
         for group, horizon, coverage, *values, experts in stream.state
     }
-    return AdaptiveState.of(stream.version, cells)
+    return AdaptiveState(stream.version, cells)
 
 
 def replay_state(
@@ -148,7 +148,7 @@ def replay_state(
     versions = select(audit_id).join(ISSUED).where(*entries).distinct().order_by(audit_id)
     reached = connection.scalars(versions).all()[:version]
     if not reached:
-        return AdaptiveState.of(0, {})
+        return AdaptiveState(0, {})
     entries.append(audit_id <= reached[-1])
     scales, total = _scales(followed), CellCounts()
     log = connection.execution_options(yield_per=_ROWS_IN_MEMORY).execute(_log(where=entries))
@@ -156,7 +156,7 @@ def replay_state(
         for cell, new in _count(batch, scales).items():
             _add(total, cell, new)
     known = {cell: new for cell, new in total.items() if new.persons.any()}
-    return AdaptiveState.of(len(reached), _cells(connection, known, {}, entries, scales))
+    return AdaptiveState(len(reached), _cells(connection, known, {}, entries, scales))
 
 
 def _cells(
@@ -196,7 +196,7 @@ def _states(group: str, levels: Sequence[float], counts: CellCounts) -> dict[Cel
 
 def _levels_in_force(cells: Mapping[CellKey, CellState]) -> LevelsOfCell:
     """The probabilities in force of a cell under the states of single years; None without one."""
-    state = AdaptiveState.of(0, cells)
+    state = AdaptiveState(0, cells)
     groups = sorted({group for group, _, _ in cells})
 
     @cache

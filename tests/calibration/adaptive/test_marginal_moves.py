@@ -53,7 +53,7 @@ def state_after(ranks_by_group: dict[str, list[Array]]) -> AdaptiveState:
             scores = np.tile(ranks[:, None], len(LEVELS))
             counts[1, year] = ExcessCounts.of(scores, levels, levels)
         cells |= {(group, *key): cell for key, cell in compute_states(LEVELS, counts).items()}
-    return AdaptiveState(1, 0, cells)
+    return AdaptiveState(1, cells)
 
 
 def shifted_ranks(rng: np.random.Generator, n: int, shift: float) -> Array:
@@ -112,13 +112,13 @@ def calibrated() -> Calibrator:
 def uniform_state(calibrator: Calibrator, offset: float) -> AdaptiveState:
     cell = CellState(offset, 0.0, 1.0, 300, 0, 2020, (1.0,))
     return AdaptiveState(
-        1, 0, {(group, h, level): cell for h, group in calibrator.cells for level in LEVELS}
+        1, {(group, h, level): cell for h, group in calibrator.cells for level in LEVELS}
     )
 
 
 def test_quantiles_sets_and_paths_follow_the_map(calibrated: Calibrator) -> None:
     raw = draw_world(300, 12)[0]
-    assert adapt(calibrated, AdaptiveState(0, None, {})) is calibrated
+    assert adapt(calibrated, AdaptiveState(0, {})) is calibrated
     adapted = adapt(calibrated, uniform_state(calibrated, 0.02))
     before, after = calibrated.recalibrate(raw), adapted.recalibrate(raw)
     knots, values = move_of(np.asarray(LEVELS) + 0.02)
@@ -167,7 +167,7 @@ def test_ranks_under_the_issued_forecast_give_those_under_the_bundles(
         for level, offset in zip(LEVELS, OFFSETS[name], strict=True)
     }
     raw, outcomes = draw_world(600, 13)
-    state = AdaptiveState.of(3, cells)
+    state = AdaptiveState(3, cells)
     with pytest.raises(UsageError, match="raw"):
         collect_intervals(raw, calibrated, state, (1, 2))
     recalibrated = adapt(calibrated, state).recalibrate(raw)

@@ -198,7 +198,7 @@ def state_after_misses(persons: int) -> AdaptiveState:
     levels = np.tile([0.5, 0.9], (persons, 1))
     counts = ExcessCounts.of(np.full((persons, 2), 0.99), levels, levels)
     cells = compute_states((0.5, 0.9), {(1, 2023): counts})
-    return AdaptiveState(3, 2023, {("all", *key): cell for key, cell in cells.items()})
+    return AdaptiveState(3, {("all", *key): cell for key, cell in cells.items()})
 
 
 @pytest.mark.usefixtures("without_pictures")
