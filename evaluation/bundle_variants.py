@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
-import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from saga.evaluation.placebos import PLACEBOS
 from saga.evaluation.scoring.comparison import HINDSIGHT, VARIANT
 
 from saga.errors import Problem, UsageError
+from saga.files.yaml_text import read_yaml
 
 RESERVED = (*PLACEBOS, HINDSIGHT.removeprefix(VARIANT))
 COLUMNS = ("name", "table", "label", "note", "bundle")
@@ -43,12 +43,9 @@ def read_variants(file: Path) -> pl.DataFrame:
     Paths of bundles are relative to the file's directory. The columns are COLUMNS, all text. Raises
     UsageError if the file is not such a list, a name occurs twice or a bundle does not exist.
     """
+    content = read_yaml(file.read_text(encoding="utf-8"), f"{file} cannot be read", "variants")
     try:
-        rows = TypeAdapter(list[Variant]).validate_python(
-            yaml.safe_load(file.read_text(encoding="utf-8"))
-        )
-    except yaml.YAMLError as error:
-        raise _refused(file, "the file: it is not YAML", _FIELDS) from error
+        rows = TypeAdapter(list[Variant]).validate_python(content)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "the file"

@@ -24,6 +24,7 @@ from saga.bundle import Bundle
 from saga.data.reading import read_panel
 from saga.files.atomic import commit
 from saga.files.bundle_folder import MANIFEST
+from saga.files.yaml_text import read_yaml
 from studies.study_page import command_line, study_parser
 from studies.trained_bundle import path_of, train_or_load
 
@@ -59,7 +60,7 @@ def main() -> int:
 def listed_ablations() -> list[dict[str, str]]:
     """The ablations: `name` and `label`."""
     file = files("saga.evaluation") / "ablation_labels.yaml"
-    rows: list[dict[str, str]] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    rows: list[dict[str, str]] = read_yaml(file.read_text(encoding="utf-8"), file.name, "ablations")
     return rows
 
 

@@ -12,7 +12,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-import yaml
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from saga.training.masking import Masking
@@ -20,12 +19,12 @@ from saga.training.masking import Masking
 from saga.bundle import shipped_bundle
 from saga.errors import UsageError
 from saga.features.transforms import HIDEABLE
+from saga.files.yaml_text import read_yaml
 from saga.model import ModelConfig
 from saga.model.config import CheckedOptions, Count
 
 # Distributions with further configurations: a package of each has a folder `configs`.
 _GROUP = "saga.configs"
-# Not strict: YAML reads 3e-4 as text.
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 AUTO, NO_SOURCE = "auto", "none"
 _FEW, _MANY, _VERY_MANY = 1_000, 20_000, 100_000  # training persons
@@ -135,12 +134,8 @@ def _parsed(source: str | Path, extended: tuple[str, ...] = ()) -> dict[str, Any
 
     `extended` are the configurations that have led to this one.
     """
-    try:
-        parsed = yaml.safe_load(_text(source))
-    except yaml.YAMLError as error:
-        raise UsageError(
-            f"Configuration '{source}' is not valid YAML. Correct the file."
-        ) from error
+    title = f"Configuration '{source}' is not valid YAML"
+    parsed = read_yaml(_text(source), title, "configuration")
     if not isinstance(parsed, dict):
         raise UsageError(f"Configuration '{source}' must be a YAML mapping.")
     base = parsed.pop("extends", None)

@@ -10,6 +10,7 @@ import difflib
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,17 +20,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from saga.data.facts import PRICES, Facts
 from saga.errors import Problem, UsageError
+from saga.files.yaml_text import read_yaml
 from saga.requests import PensionSource
 
 Array = NDArray[np.float64]
 Years = NDArray[np.int64]
 SHIPPED_RULES = ("se", "us", "accrual")
 FORMULAS = ("sum", "best_years")
+MAX_CHARACTERS = 20_000  # of a rule file; the longest shipped rule has a third of it
 _OWN_PRICES = "prices"  # series of consumer prices of a rule in another currency than SEK
 
 
@@ -66,6 +68,7 @@ PARAMETERS: dict[str, Parameter] = {
     "share_3": Parameter("Share of the average above the second bend point", 0.0, 0.0, 2.0),
 }
 _MAX_BANDS = 20
+LAST_YEAR = 2100  # later years are in nobody's career
 _HIGHEST = 1e12  # of an amount
 _TEXTS = ("title", "source", "currency", "formula", "index")
 _KEYS = (
@@ -239,15 +242,10 @@ def _content(source: str, place: str) -> dict[str, Any]:
             )
         rules = resources.files("saga.pensions").joinpath("rules", f"{source}.yaml")
         source = rules.read_text("utf-8")
-    try:
-        content = yaml.safe_load(source)
-    # Values that look like dates or numbers of Python, and are none, and brackets without end.
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        where = getattr(error, "problem_mark", None)
-        line = f", line {where.line + 1}" if where is not None else ""
-        raise UsageError(
-            f"{place}{line} cannot be read as YAML. See docs/method/pensions.md."
-        ) from None
+    if len(source) > MAX_CHARACTERS:
+        raise UsageError(f"{place} is longer than {MAX_CHARACTERS:,} characters. Shorten it.")
+    title = f"{place} cannot be read as YAML. See docs/method/pensions.md."
+    content = read_yaml(source, title, "pension-rule", "rule")
     if not isinstance(content, dict):
         raise UsageError(f"{place} has no keys. Give {', '.join(_KEYS)}.")
     base = content.pop("base", None)
@@ -265,7 +263,8 @@ def _content(source: str, place: str) -> dict[str, Any]:
             for name, value in changes.items():
                 if isinstance(value, dict) and name in below.get(key, {}):
                     before = below[key][name]
-                    before = before if isinstance(before, dict) else {below["first_year"]: before}
+                    first_year = str(merged["first_year"])
+                    before = before if isinstance(before, dict) else {first_year: before}
                     merged[key][name] = {**before, **value}
     return merged
 
@@ -362,7 +361,13 @@ def _dated_faults(
 
 
 def _is_year(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1900 <= value <= 2200
+    """Whether a number, or a key as it is written, is a year that a rule can have."""
+    is_text = isinstance(value, str) and re.fullmatch(r"[12][0-9]{3}", value) is not None
+    return (is_text or _is_whole(value)) and 1900 <= int(str(value)) <= LAST_YEAR
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_number(value: object) -> bool:

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import get_args
 
-import yaml
-
 from saga.data.facts import TAX_SERIES
 from saga.errors import Problem, UsageError
+from saga.files.yaml_text import read_yaml
 from saga.requests import TaxReform, TaxSource, Uprating
 
 KEYS = ("base", "uprating", "real_wage_growth", "parameters")
@@ -24,15 +23,13 @@ def tax_source(text: str) -> TaxSource:
     if not text.endswith((".yaml", ".yml")):
         return text
     path = Path(text)
+    title = f"The tax reform {path.name} cannot be read as YAML"
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        where = getattr(error, "problem_mark", None)
-        line = f", line {where.line + 1}" if where is not None else ""
-        raise UsageError(
-            f"The tax reform {path.name}{line} cannot be read as YAML. Give a file with the keys "
-            f"{', '.join(KEYS)}; see docs/method/tax.md."
-        ) from None
+        written = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        fix = f"Give a file with the keys {', '.join(KEYS)}; see docs/method/tax.md."
+        raise UsageError(f"{title}. {fix}") from None
+    content = read_yaml(written, title, "tax-reform", "tax")
     return reform_from(content, path.stem, path.name)
 
 

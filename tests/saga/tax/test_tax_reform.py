@@ -39,7 +39,16 @@ def test_a_file_becomes_a_reform_and_other_texts_are_names(tmp_path: Path) -> No
     [
         ("", "has no keys"),
         ("- 1", "has no keys"),
-        ("base: [", "line 1, cannot be read as YAML|cannot be read as YAML"),
+        ("base: [", "r.yaml cannot be read as YAML\n.*line 1 is not YAML"),
+        (
+            "base: se-2026\nparameters:\n  state_rate: 0.2\n  state_rate: 0.1",
+            "line 4: state_rate stands",
+        ),
+        (f"base: se-2026\nreal_wage_growth: 0x{'f' * 6_000}", "real_wage_growth: not possible"),
+        (
+            "base: se-2026\nparameters: {allowance_limit_2: 1:30}",
+            "limit_2: the value is not possible",
+        ),
         ("uprating: wages", "r.yaml, base: the key is missing"),
         ("base: 2026", "no tax rule '2026'"),
         ("base: paper", "no tax rule 'paper'"),
