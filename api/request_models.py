@@ -29,6 +29,7 @@ from saga.api.example import example_persons
 from saga.calibration.adaptive.outcome_entries import CorrectionReason
 
 from saga import requests
+from saga.pensions.pension_rules import MAX_CHARACTERS
 from saga.requests import (
     JOB_REQUESTS,
     Draws,
@@ -249,7 +250,7 @@ _SPECIAL: dict[str, Any] = {
 }
 _MAX_VALUES, _MAX_INFLOW = 99, 1_000  # of a list
 # The text of a rule file, or a name; a file name must not be accepted over HTTP.
-_PENSION_RULE: Any = Annotated[str, Strict(), Field(max_length=50_000)]
+_PENSION_RULE: Any = Annotated[str, Strict(), Field(max_length=MAX_CHARACTERS)]
 _Source = type[Draws] | type[Request] | type[PopulationRequest]
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
+import anyio.to_thread
 import polars as pl
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi import Path as PathParameter
@@ -40,6 +41,7 @@ from saga.api.service import CurrentService, Service
 from starlette.types import Receive, Scope, Send
 
 from saga.files.atomic import open_beneath
+from saga.requests import PopulationRequest
 
 if TYPE_CHECKING:
     from saga.api.jobs.job_service import JobService
@@ -105,7 +107,7 @@ async def post_job(
         upload, options = await _receive_json(request, service, caller, jobs)
     else:
         options = validate(JobOptions, read_query(query))
-        _check(options, service, caller)
+        await _check(options, service, caller)
         service.take_quota(request, caller)
         upload = await jobs.uploads.receive(request, _SUFFIXES[kind], caller.holder)
     with upload.discarded_on_error():
@@ -133,7 +135,7 @@ async def _receive_json(
 
     async with service.admit(request, caller) as ticket:
         options, persons, digest = await service.parse(request, ticket, decode)
-    _check(options, service, caller)
+    await _check(options, service, caller)
     if persons is not None:
         return await jobs.uploads.store(persons, digest), options
     assert isinstance(options, JobFileBody)
@@ -141,9 +143,14 @@ async def _receive_json(
     return await jobs.uploads.copy(request, options.file, holder), options
 
 
-def _check(options: JobOptions, service: Service, caller: Caller) -> None:
-    """Refuse a job whose options contradict each other, or which may not be recorded."""
-    options.to_request()
+async def _check(options: JobOptions, service: Service, caller: Caller) -> None:
+    """Refuse a job whose options contradict each other or the bundle, or that may not be recorded.
+
+    A pension rule is read in a thread: other calls do not wait for a long one.
+    """
+    typed = options.to_request()
+    if not isinstance(typed, PopulationRequest):
+        await anyio.to_thread.run_sync(service.forecaster.check, typed)
     if options.record:
         check_scope(caller, "record")
         if service.ledger_access is None:

@@ -215,7 +215,18 @@ def test_a_wrong_table_ends_the_job_with_what_is_wrong_and_no_path(
 
 @pytest.mark.parametrize(
     ("query", "status"),
-    [("product=lifetimes&horizons=1", 422), ("horizons=0", 422), ("record=true", 404)],
+    [
+        ("product=lifetimes&horizons=1", 422),
+        ("horizons=0", 422),
+        ("record=true", 404),
+        ("product=pensions&rule=base: se%0Aparameters: {rate: 16}%0A", 422),
+        ("product=pensions&rule=base: se%0Aa: %26a [x]%0Ab: [*a, *a]%0A", 422),
+        (f"product=pensions&rule=base: {'[' * 9_000}%0A", 422),
+        (f"product=pensions&rule=base: se %23{'x' * 20_000}%0A", 422),
+        ("product=pensions&reform=accrual", 422),
+        ("product=pensions&rule=us", 422),
+        ("product=lifetimes&tax=se-2099", 422),
+    ],
 )
 def test_wrong_options_are_refused_before_the_table_is_stored(
     jobs: Running, persons: Path, query: str, status: int
