@@ -76,7 +76,7 @@ from saga.model import Saga
 from saga.model_error import ModelError
 from saga.paths import Paths
 from saga.pensions.pension_reform import reform_table
-from saga.pensions.pension_rules import PensionLaw
+from saga.pensions.pension_rules import PensionLaw, check_laws
 from saga.pensions.pension_table import BASIS, WageIndex, rights_table
 from saga.requests import (
     MAX_HORIZON,
@@ -85,7 +85,6 @@ from saga.requests import (
     LifetimeRequest,
     PathsRequest,
     PensionRequest,
-    PensionSource,
     Precision,
     Progress,
     Request,
@@ -308,10 +307,14 @@ class Forecaster(Summarised):
         money = self.transforms
         return resolve_tax(source, self.facts, money.price_year, money.currency)
 
-    def pension_law(self, rule: PensionSource) -> PensionLaw:
-        """The pension rule of a source in the bundle's money. UsageError if it cannot be used."""
+    def pension_laws(self, request: PensionRequest) -> list[PensionLaw]:
+        """The rule and the reform, if there is one, in the bundle's money.
+
+        Raises UsageError if one cannot be used.
+        """
         money = self.transforms.price_year, self.transforms.currency
-        return PensionLaw.of(rule, self.facts, *money)
+        rules = (rule for rule in (request.rule, request.reform) if rule is not None)
+        return [PensionLaw.of(rule, self.facts, *money) for rule in rules]
 
     def wage_index(
         self, draws: Draws, trend: Callable[[NDArray[np.int64]], Array] | None = None
@@ -370,7 +373,7 @@ class Forecaster(Summarised):
             compared=compared,
         )
         if isinstance(request, PensionRequest):
-            first_year = self.pension_law(request.rule).rule.first_year
+            first_year = max(law.rule.first_year for law in self.pension_laws(request))
             of_rule = pension_warnings(panel, request, first_year)
             return merge_warnings([*warnings, *of_rule])
         if not isinstance(request, LifetimeRequest) or request.tax == "none":
@@ -604,9 +607,7 @@ class Forecaster(Summarised):
         elif isinstance(request, LifetimeRequest):
             self.tax_rule(request.tax)
         elif isinstance(request, PensionRequest):
-            self.pension_law(request.rule)
-            if request.reform is not None:
-                self.pension_law(request.reform)
+            check_laws(self.pension_laws(request), request.first_age)
         elif request.states:
             self.bundle.state_weights()
 
@@ -821,16 +822,20 @@ class Plan:
 
     def _pensions(self, piece: Panel, paths: Paths, request: PensionRequest) -> PieceOutput:
         forecaster = self.forecaster
-        law, reform = forecaster.pension_law(request.rule), request.reform
+        laws = forecaster.pension_laws(request)
+
+        def wages(law: PensionLaw) -> WageIndex:
+            return forecaster.wage_index(
+                self.draws, lambda years: np.asarray(law.mean_growth * years)
+            )
+
         table, values = rights_table(
             paths,
             piece,
             request,
-            law,
-            forecaster.wage_index(self.draws, lambda years: np.asarray(law.mean_growth * years)),
+            [(law, wages(law)) for law in laws],
             forecaster.calibrator,
             forecaster.decimals(request),
-            reform=None if reform is None else forecaster.pension_law(reform),
         )
         return PieceOutput(table, values=values)
 
@@ -853,12 +858,10 @@ class Plan:
             if request.tax != "none":
                 provenance["tax_rule"] = self.forecaster.tax_rule(request.tax).describe()
         if isinstance(request, PensionRequest):
-            rules = {"rule": request.rule, "reform": request.reform}
-            provenance |= {
-                name: self.forecaster.pension_law(rule).rule.describe()
-                for name, rule in rules.items()
-                if rule is not None
-            }
+            laws = self.forecaster.pension_laws(request)
+            names = ("rule", "reform")[: len(laws)]
+            described = [law.rule.describe() for law in laws]
+            provenance |= dict(zip(names, described, strict=True))
             provenance |= {"basis": BASIS, "first_age": request.first_age}
         vintages = self.forecaster.bundle.vintages
         if isinstance(request, PathsRequest) and vintages is not None:

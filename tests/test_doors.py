@@ -59,6 +59,7 @@ Row = dict[str, Any]
 Start = Callable[[Settings], AbstractContextManager["Running"]]
 PERSONS, MONEY_OF = 9, 2022
 YEARLY = ForecastRequest((2, 3, 5), (0.5, 0.9), (0.1, 0.5), limits=True, bands=3, unrounded=True)
+CEILING = PensionSource("base: se\nparameters: {ceiling: {2030: 9}}\n")
 LIVES = LifetimeRequest(0.03, 60, 20, "se-2022", (0.8, 0.9), (0.25, 0.5))
 
 
@@ -91,7 +92,7 @@ CASES = {
     "paths under a ledger": Case(PathsRequest(50), ledger=True),
     "pensions": Case(PensionRequest(ages=(60, 64), unknown_years="zero")),
     "pensions of a reform": Case(
-        PensionRequest(reform=PensionSource("accrual"), ages=(62,), unknown_years="interpolate")
+        PensionRequest(reform=CEILING, ages=(62,), unknown_years="interpolate")
     ),
 }
 

@@ -28,7 +28,7 @@ _INSIDE = {
     *("comonotone", "covers", "decimals", "describe", "calibrator_for", "largest_partition", "of"),
     *("open", "realised_macro", "scenario", "state_weights", "tax_rule", "with_calibrator"),
     *("forecaster", "lifetime_blocks", "path_tables", "plan", "run", "with_earnings", "with_frame"),
-    *("with_model", "pension_law", "wage_index", "check", "salted", "check_judgeable"),
+    *("with_model", "pension_laws", "wage_index", "check", "salted", "check_judgeable"),
     *("provenance", "warnings"),
 }
 

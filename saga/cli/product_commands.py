@@ -105,7 +105,7 @@ def pensions(
 
     Examples:
         saga pensions people.csv --unknown-years zero --out rights.csv  # Sweden, ages 60 to 64
-        saga pensions people.csv --reform accrual --out changed.csv  # what another rule changes
+        saga pensions people.csv --reform reform.yaml --out changed.csv  # what it changes
     """
     _make(request, draws, source, out, model, reading, None, as_json=as_json)
 

@@ -48,7 +48,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """The next part; raises a YAMLError if it is another part's name, tagged or too deep."""
-        event = self.peek_event()
+        event = self.peek_event()  # type: ignore[no-untyped-call]
         mark = event.start_mark
         if isinstance(event, yaml.AliasEvent):
             raise _Refused(f"*{event.anchor} stands for another part", mark, _PLAIN)

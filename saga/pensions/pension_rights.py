@@ -26,8 +26,10 @@ class Career:
     """One person's earnings year by year.
 
     Args:
-        years: Consecutive calendar years, (n_year,).
+        years: Consecutive calendar years, (n_year,); with best years up to the index age or later,
+            whose wages count at every age.
         earnings: Earnings of each year on each path, real, (n_year, n_path); NaN: unknown.
+            Years after the last age that is asked for are NaN.
         growth: Factor of real wages since the last year whose amounts the law knows; 1 up to it.
         birth_year: The person's.
     """
@@ -50,7 +52,8 @@ def measures(law: PensionLaw, career: Career, ages: Sequence[int]) -> dict[str, 
       mean earnings of the last 5, the best 15 and all years at the wage level of that age. NaN if
       these are zero.
 
-    NaN where a year up to that age is unknown.
+    NaN where a year up to that age is unknown. Raises ValueError if the career of a rule of best
+    years ends before the index age.
     """
     of_law = _InLaw(law, career)
     rows = np.array(ages) + career.birth_year - int(career.years[0])
@@ -127,9 +130,11 @@ class _InLaw:
     def best_years_pension(self, last: int) -> Array:
         """Yearly pension of the best years up to the row `last`, real, (n_path,)."""
         rule, career = self.law.rule, self.career
-        year = int(career.years[last])
+        # The law is that of the year of eligibility, whichever age is asked for.
+        year = career.birth_year + int(rule.value("eligibility_age", rule.first_year))
         at = int(rule.value("index_age", year)) + career.birth_year - int(career.years[0])
-        at = min(at, len(self.index) - 1)
+        if at >= len(self.index):
+            raise ValueError("The career ends before the index age, whose wage level counts.")
         level = self.index[at]
         factor = np.where((np.arange(last + 1) >= at)[:, None], 1.0, level / self.index[: last + 1])
         n_best = int(rule.value("best_years", year))
@@ -146,8 +151,7 @@ class _InLaw:
         upper = np.maximum(average - bends[1], 0.0)
         monthly = shares[0] * lower + shares[1] * middle + shares[2] * upper
         monthly = _down(monthly, np.array(rule.value("pension_step", year)))
-        priced = career.birth_year + int(rule.value("price_age", year))
-        prices = self.law.to_law(self.law.known_years(np.array([priced])))[0]
+        prices = self.law.to_law(self.law.known_years(np.array([year])))[0]
         return np.asarray(12 * monthly / prices)
 
     def bands(self) -> dict[str, Array]:

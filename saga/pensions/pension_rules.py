@@ -11,11 +11,11 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,51 +31,89 @@ Array = NDArray[np.float64]
 Years = NDArray[np.int64]
 SHIPPED_RULES = ("se", "us", "accrual")
 FORMULAS = ("sum", "best_years")
+KINDS = ("balance", "yearly_pension")
 MAX_CHARACTERS = 20_000  # of a rule file; the longest shipped rule has a third of it
 _OWN_PRICES = "prices"  # series of consumer prices of a rule in another currency than SEK
 
 
 class Parameter(NamedTuple):
-    """What a parameter means, its value if a rule does not give it, and its bounds."""
+    """What a parameter means, its value if a rule does not give it, and its bounds.
+
+    With `formula` it belongs to that formula only; without the parameter `needs` it does nothing;
+    `whole` numbers have no decimals.
+    """
 
     title: str
     default: float
     lowest: float
     highest: float
+    formula: str | None = None
+    needs: str | None = None
+    whole: bool = False
 
 
 PARAMETERS: dict[str, Parameter] = {
     "income_step": Parameter("Incomes are counted in whole multiples of it", 0.0, 0.0, 1e5),
     "fee_rate": Parameter("Fee that is deducted from the income", 0.0, 0.0, 0.5),
-    "fee_to": Parameter("Income to which the fee is due, in index amounts", math.inf, 0.0, 1e3),
-    "fee_step": Parameter("The fee is rounded to it, a half down", 0.0, 0.0, 1e5),
+    "fee_to": Parameter(
+        "Income to which the fee is due, in index amounts", math.inf, 0.0, 1e3, needs="fee_rate"
+    ),
+    "fee_step": Parameter(
+        "The fee is rounded to it, a half down", 0.0, 0.0, 1e5, needs="fee_rate"
+    ),
     "floor": Parameter("Least income that counts, in amounts of floor_index", 0.0, 0.0, 1e3),
     "ceiling": Parameter("Most that counts, in amounts of ceiling_index", math.inf, 0.0, 1e3),
-    "rate": Parameter("Right of a year, a share of what counts", 0.0, 0.0, 1.0),
-    "funded_rate": Parameter("Funded right of a year, a share of what counts", 0.0, 0.0, 1.0),
-    "indexing": Parameter("Share of real wage growth that rights follow", 1.0, 0.0, 1.0),
+    "rate": Parameter("Right of a year, a share of what counts", 0.0, 0.0, 1.0, "sum"),
+    "funded_rate": Parameter(
+        "Funded right of a year, a share of what counts", 0.0, 0.0, 1.0, "sum"
+    ),
+    "indexing": Parameter("Share of real wage growth that rights follow", 1.0, 0.0, 1.0, "sum"),
     "divisor": Parameter("Years over which a balance is paid, for ratios", 1.0, 0.1, 1e3),
-    "best_years": Parameter("Number of best years", 35.0, 1.0, 60.0),
-    "index_age": Parameter("Age to whose wage level earlier years are indexed", 60.0, 30.0, 64.0),
-    "price_age": Parameter("Age in whose prices the pension is", 60.0, 30.0, 70.0),
-    "average_step": Parameter("The monthly average is rounded down to it", 0.0, 0.0, 1e5),
-    "pension_step": Parameter("The monthly pension is rounded down to it", 0.0, 0.0, 1e5),
-    "bend_step": Parameter("Bend points are rounded to it", 0.0, 0.0, 1e5),
-    "bend_1": Parameter("First bend point of a month, in index amounts", math.inf, 0.0, 1e3),
-    "bend_2": Parameter("Second bend point of a month, in index amounts", math.inf, 0.0, 1e3),
-    "share_1": Parameter("Share of the average below the first bend point", 1.0, 0.0, 2.0),
-    "share_2": Parameter("Share of the average between the bend points", 0.0, 0.0, 2.0),
-    "share_3": Parameter("Share of the average above the second bend point", 0.0, 0.0, 2.0),
-}
+    "best_years": Parameter("Number of best years", 35.0, 1.0, 60.0, "best_years", whole=True),
+    "index_age": Parameter(
+        "Age to whose wage level earlier years are indexed",
+        60.0, 30.0, 64.0, "best_years", whole=True,
+    ),
+    "eligibility_age": Parameter(
+        "Age whose year has the law and the prices of the pension",
+        60.0, 30.0, 70.0, "best_years", whole=True,
+    ),
+    "average_step": Parameter(
+        "The monthly average is rounded down to it", 0.0, 0.0, 1e5, "best_years"
+    ),
+    "pension_step": Parameter(
+        "The monthly pension is rounded down to it", 0.0, 0.0, 1e5, "best_years"
+    ),
+    "bend_step": Parameter("Bend points are rounded to it", 0.0, 0.0, 1e5, "best_years", "bend_1"),
+    "bend_1": Parameter(
+        "First bend point of a month, in index amounts", math.inf, 0.0, 1e3, "best_years"
+    ),
+    "bend_2": Parameter(
+        "Second bend point of a month, in index amounts",
+        math.inf, 0.0, 1e3, "best_years", "bend_1",
+    ),
+    "share_1": Parameter(
+        "Share of the average below the first bend point", 1.0, 0.0, 1.0, "best_years"
+    ),
+    "share_2": Parameter(
+        "Share of the average between the bend points", 0.0, 0.0, 1.0, "best_years", "bend_1"
+    ),
+    "share_3": Parameter(
+        "Share of the average above the second bend point", 0.0, 0.0, 1.0, "best_years", "bend_2"
+    ),
+}  # fmt: skip
 _MAX_BANDS = 20
-LAST_YEAR = 2100  # later years are in nobody's career
+_LAST_YEAR = 2100  # later years are in nobody's career
+_YEARS = f"1900 to {_LAST_YEAR}"
 _HIGHEST = 1e12  # of an amount
-_TEXTS = ("title", "source", "currency", "formula", "index")
+_MAX_FAULTS = 20  # that are named
+_TEXTS = ("title", "source", "currency", "formula", "kind", "index")
 _KEYS = (
     "base",
     *_TEXTS,
     "floor_index",
     "ceiling_index",
+    "price_amounts",
     "first_year",
     "bands",
     "parameters",
@@ -92,9 +130,11 @@ class PensionRule:
         source: Where it is from.
         currency: Currency of its amounts.
         formula: "sum" of yearly rights, or "best_years": an average with bend points.
+        kind: What rights are: a "balance" or a "yearly_pension".
         index: Series of a yearly amount that follows wages; limits are multiples of it.
-        floor_index: The same for the floor; if it is another one, it follows prices.
-        ceiling_index: The same for the ceiling; it follows wages.
+        floor_index: The same for the floor.
+        ceiling_index: The same for the ceiling.
+        price_amounts: Series that follow prices after their last known year; others follow wages.
         first_year: First year of which the rule is known.
         bands: Limits of the bands of earnings, in index amounts.
         parameters: Values of `PARAMETERS` by the year from which they hold.
@@ -105,9 +145,11 @@ class PensionRule:
     source: str
     currency: str
     formula: str
+    kind: str
     index: str
     floor_index: str
     ceiling_index: str
+    price_amounts: tuple[str, ...]
     first_year: int
     bands: tuple[float, ...]
     parameters: Mapping[str, Mapping[int, float]]
@@ -175,9 +217,35 @@ class PensionLaw:
             if gaps or (name == PRICES and price_year not in values):
                 raise UsageError(
                     f"The pension rule {rule.title!r} has no {name} of {[*gaps, price_year][0]}. "
-                    "Give it under `series`, or in facts of your own."
+                    f"Under `series` give it every year from {rule.first_year} on, for this "
+                    "replaces the dated facts; to add a year to these, use --facts."
                 )
-        return cls(rule, amounts, prices, price_year, last_year)
+        if rule.first_year > last_year:
+            raise UsageError(
+                f"The pension rule {rule.title!r} begins in {rule.first_year}, after the last year "
+                f"of its amounts, {last_year}. Begin earlier, and date the parameters that change."
+            )
+        law = cls(rule, amounts, prices, price_year, last_year)
+        law._check_limits()
+        return law
+
+    def _check_limits(self) -> None:
+        """Raise UsageError for a year in which the least income that counts is above the most."""
+        rule = self.rule
+        dates = {*rule.parameters.get("floor", ()), *rule.parameters.get("ceiling", ())}
+        years = np.arange(rule.first_year, max({self.last_year, *dates}) + 1)
+        known, growth = self.known_years(years), np.ones((1, 1))
+        floor = rule.of_years("floor", years) * self.amount(rule.floor_index, known, growth)[:, 0]
+        ceiling = self.amount(rule.ceiling_index, known, growth)[:, 0]
+        above = floor > rule.of_years("ceiling", years) * ceiling
+        if above.any():
+            raise UsageError.of(
+                f"The pension rule {rule.title!r} cannot be used.",
+                "pension-rule",
+                f"parameters, floor: above the ceiling in {years[above][0]}",
+                "Give a lower floor, or a higher ceiling.",
+                column="rule",
+            )
 
     def amount(self, name: str, years: Years, growth: Array) -> Array:
         """A yearly amount, in prices of the law, (n_year, n_path).
@@ -185,8 +253,7 @@ class PensionLaw:
         `growth` (n_year, n_path) is the factor of real wages since `last_year`.
         """
         values = np.array([self.amounts[name][year] for year in years.tolist()])[:, None]
-        is_price = name == self.rule.floor_index != self.rule.index
-        return values if is_price else values * growth
+        return values if name in self.rule.price_amounts else values * growth
 
     def to_law(self, years: Years) -> Array:
         """Factor from prices of `price_year` to those of each year, shape of `years`."""
@@ -205,6 +272,27 @@ class PensionLaw:
     def known_years(self, years: Years) -> Years:
         """The years, each moved to the nearest one whose amounts are known."""
         return np.clip(years, self.rule.first_year, self.last_year)
+
+
+def check_laws(laws: Sequence[PensionLaw], first_age: int) -> None:
+    """Raise UsageError for a reform of another kind, or if earnings count from too late an age."""
+    rules = [law.rule for law in laws]
+    kinds = [rule.kind.replace("_", " ") for rule in rules]
+    if kinds[0] != kinds[-1]:
+        raise UsageError(
+            f"The pension rule {rules[0].title!r} gives a {kinds[0]}, the reform "
+            f"{rules[-1].title!r} a {kinds[-1]}: their difference means nothing. Compare rules of "
+            "one kind, such as a rule and a file that has it as `base`."
+        )
+    for rule in rules:
+        indexed = min(
+            rule.parameters.get("index_age", {0: PARAMETERS["index_age"].default}).values()
+        )
+        if rule.formula == "best_years" and first_age > indexed:
+            raise UsageError(
+                f"The pension rule {rule.title!r} indexes earnings to age {indexed:g}, before the "
+                f"first age that counts, {first_age}. Count from an earlier age."
+            )
 
 
 @lru_cache(maxsize=32)
@@ -249,28 +337,51 @@ def _content(source: str, place: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UsageError(f"{place} has no keys. Give {', '.join(_KEYS)}.")
     base = content.pop("base", None)
-    if base is None:
-        return content
+    return content if base is None else _on_top_of(base, content, place)
+
+
+def _on_top_of(base: object, content: dict[str, Any], place: str) -> dict[str, Any]:
+    """The keys of a rule file with those of its base below them."""
     if not isinstance(base, str) or base not in SHIPPED_RULES:
         fix = f"Use one of {', '.join(SHIPPED_RULES)}."
         problem = _fault(place, "base", "there is no rule of this name", fix)
         raise UsageError("The pension rule cannot be used.", [problem])
     below = _content(base, base)
     merged = {**below, "title": f"{below['title']}, changed", **content}
-    for key in ("parameters", "series"):
-        if isinstance(changes := content.get(key, {}), dict):
-            merged[key] = {**below.get(key, {}), **changes}
+    for key, names in (("formula", FORMULAS), ("kind", KINDS)):
+        if merged[key] in names and merged[key] != below[key]:
+            fix = f"Leave it out, or write a rule without `base`: {base} has {below[key]}."
+            problem = _fault(place, key, "not that of the base", fix)
+            raise UsageError("The pension rule cannot be used.", [problem])
+    # What the base alone uses: a changed rule may have other amounts.
+    used = _amounts_of(merged)
+    if "price_amounts" in below and "price_amounts" not in content:
+        merged["price_amounts"] = [n for n in below["price_amounts"] if n in used and n != used[0]]
+    inherited = {
+        "parameters": below["parameters"],
+        "series": {k: v for k, v in below.get("series", {}).items() if k in (*used, _OWN_PRICES)},
+    }
+    for key, before in inherited.items():
+        changes = content.get(key) or {}
+        if isinstance(changes, dict):
+            merged[key] = {**before, **changes}
             for name, value in changes.items():
-                if isinstance(value, dict) and name in below.get(key, {}):
-                    before = below[key][name]
-                    first_year = str(merged["first_year"])
-                    before = before if isinstance(before, dict) else {first_year: before}
-                    merged[key][name] = {**before, **value}
+                if isinstance(value, dict) and name in before:
+                    earlier = before[name]
+                    if not isinstance(earlier, dict):
+                        earlier = {str(merged["first_year"]): earlier}
+                    merged[key][name] = {**earlier, **value} if value else {}
     return merged
 
 
+def _amounts_of(content: Mapping[str, Any]) -> tuple[object, ...]:
+    """The names of the yearly amounts that a rule uses."""
+    index = content.get("index")
+    return (index, content.get("floor_index", index), content.get("ceiling_index", index))
+
+
 def _rule_of(content: Mapping[str, Any], place: str) -> PensionRule:
-    problems = list(_faults(content, place))
+    problems = list(islice(_faults(content, place), _MAX_FAULTS))
     if problems:
         raise UsageError("The pension rule cannot be used.", problems)
     first_year, index = int(content["first_year"]), content["index"]
@@ -278,6 +389,7 @@ def _rule_of(content: Mapping[str, Any], place: str) -> PensionRule:
         **{name: content[name] for name in _TEXTS},
         floor_index=content.get("floor_index", index),
         ceiling_index=content.get("ceiling_index", index),
+        price_amounts=tuple(content.get("price_amounts") or ()),
         first_year=first_year,
         bands=tuple(map(float, content.get("bands", (1, 3, 5)))),
         parameters={
@@ -311,14 +423,19 @@ def _faults(content: Mapping[str, Any], place: str) -> Iterator[Problem]:
             yield _fault(place, key, "there is no such key", f"Use {', '.join(_KEYS)}.")
     for key in _TEXTS:
         if not isinstance(content.get(key), str) or not content[key]:
-            yield _fault(place, key, "a text is missing", "Give it, or a `base` that has it.")
-    if content.get("formula") not in FORMULAS:
-        yield _fault(place, "formula", "unknown", f"Use one of {', '.join(FORMULAS)}.")
+            fix = f"Write {' or '.join(KINDS)}" if key == "kind" else "Give it"
+            yield _fault(place, key, "a text is missing", f"{fix}, or a `base` that has it.")
+    for key, names in (("formula", FORMULAS), ("kind", KINDS)):
+        if isinstance(content.get(key), str) and content[key] not in names:
+            yield _fault(place, key, "unknown", f"Use one of {', '.join(names)}.")
+    if content.get("formula") == "best_years" and content.get("kind") == "balance":
+        yield _fault(place, "kind", "best_years gives a yearly pension", "Write yearly_pension.")
     for key in ("floor_index", "ceiling_index"):
         if not isinstance(content.get(key, ""), str):
             yield _fault(place, key, "not a text", "Give the name of a series.")
-    if not _is_year(content.get("first_year")):
-        yield _fault(place, "first_year", "no calendar year", "Give the first year of the rule.")
+    yield from _price_amount_faults(content, place)
+    if not (_is_whole(content.get("first_year")) and _is_year(content["first_year"])):
+        yield _fault(place, "first_year", "no calendar year", f"Give a year from {_YEARS}.")
     bands = content.get("bands", (1,))
     if not (isinstance(bands, list | tuple) and bands and all(map(_is_number, bands))) or not all(
         low < high < _HIGHEST for low, high in pairwise((0, *bands))
@@ -330,40 +447,132 @@ def _faults(content: Mapping[str, Any], place: str) -> Iterator[Problem]:
         if not isinstance(content.get(key) or {}, dict):
             yield _fault(place, key, "not a mapping", "Give `name: value` lines below the key.")
             return
-    for name, value in (content.get("parameters") or {}).items():
-        parameter = PARAMETERS.get(str(name))
-        if parameter is None:
-            near = difflib.get_close_matches(str(name), PARAMETERS, n=1)
-            fix = f"Is it {near[0]}?" if near else f"Use {', '.join(PARAMETERS)}."
-            yield _fault(place, f"parameters, {name}", "there is no such parameter", fix)
-            continue
-        bounds = (parameter.lowest, parameter.highest)
-        yield from _dated_faults(place, f"parameters, {name}", value, *bounds, is_series=False)
-    for name, value in (content.get("series") or {}).items():
+    parameters = content.get("parameters") or {}
+    found = False
+    for name, value in parameters.items():
+        for fault in _parameter_faults(name, value, content, place):
+            found = True
+            yield fault
+    series = content.get("series") or {}
+    used = [*dict.fromkeys(map(str, _amounts_of(content))), _OWN_PRICES]
+    for name, value in series.items():
+        if name not in used:
+            fix = f"{_near(name, used) or 'Remove it.'} The rule uses {', '.join(used[:-1])}."
+            yield _fault(place, f"series, {name}", "the rule does not use it", fix)
         yield from _dated_faults(place, f"series, {name}", value, 1e-9, _HIGHEST, is_series=True)
+    if not found and _is_year(content.get("first_year")):
+        yield from _contradictions(parameters, int(content["first_year"]), place)
+
+
+def _near(name: object, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(str(name), list(names), n=1)
+    return f"Is it {near[0]}?" if near else ""
+
+
+def _price_amount_faults(content: Mapping[str, Any], place: str) -> Iterator[Problem]:
+    """What is wrong with the list of amounts that follow prices."""
+    index, *others = _amounts_of(content)
+    names, others = content.get("price_amounts"), [name for name in others if name != index]
+    if names is None and others:
+        fix = f"Write [{others[0]}] if it follows prices, [] if it follows wages."
+        yield _fault(place, "price_amounts", f"not said for {others[0]}", fix)
+    elif names is not None and not (
+        isinstance(names, list) and all(name in others for name in names)
+    ):
+        fix = "List names of the floor_index and ceiling_index that are not the index."
+        yield _fault(place, "price_amounts", "not amounts of the rule beside the index", fix)
+
+
+def _parameter_faults(
+    name: str, value: object, content: Mapping[str, Any], place: str
+) -> Iterator[Problem]:
+    """What is wrong with one parameter."""
+    key, parameter = f"parameters, {name}", PARAMETERS.get(name)
+    if parameter is None:
+        fix = _near(name, PARAMETERS) or f"Use {', '.join(PARAMETERS)}."
+        yield _fault(place, key, "there is no such parameter", fix)
+        return
+    bounds = (parameter.lowest, parameter.highest)
+    yield from _dated_faults(place, key, value, *bounds, whole=parameter.whole)
+    if parameter.formula not in (None, content.get("formula")):
+        fix = f"Remove it: it belongs to the formula {parameter.formula}."
+        yield _fault(place, key, "it has no effect", fix)
+    elif parameter.needs is not None and parameter.needs not in content["parameters"]:
+        fix = f"Give {parameter.needs}, too, or remove it."
+        yield _fault(place, key, f"it has no effect without {parameter.needs}", fix)
+    if isinstance(value, dict):
+        if name == "eligibility_age":
+            fix = "Give one number: the dates of other parameters go by it."
+            yield _fault(place, key, "it cannot change", fix)
+        first_year = content.get("first_year")
+        if not _is_year(first_year):
+            return
+        early = sorted(
+            year for year in value if _is_year(year) and int(year) <= int(str(first_year))
+        )
+        if len(early) > 1:
+            fix = f"Remove it: the rule begins in {first_year}, when {early[-1]} holds."
+            yield _fault(place, f"{key}, {early[0]}", "it has no effect", fix)
+
+
+def _contradictions(
+    parameters: Mapping[str, Any], first_year: int, place: str
+) -> Iterator[Problem]:
+    """Parameters of which each is possible, and both together are not in some year."""
+    dated = {
+        name: _from_first_year(_by_year(value, first_year), first_year, PARAMETERS[name].default)
+        for name, value in parameters.items()
+    }
+    dates = sorted({first_year, *(year for by_year in dated.values() for year in by_year)})
+
+    def of(name: str, year: int) -> float:
+        by_year = dated.get(name, {})
+        starts = [start for start in by_year if start <= year]
+        return by_year[max(starts)] if starts else PARAMETERS[name].default
+
+    for year in dates:
+        if "bend_2" in dated and of("bend_1", year) > of("bend_2", year):
+            fix = "Give bend_1 at most bend_2."
+            yield _fault(place, "parameters, bend_1", f"above bend_2 in {year}", fix)
+            return
+        if of("rate", year) + of("funded_rate", year) > 1:
+            fix = "Give shares of what counts that are together at most 1, such as 0.16 and 0.025."
+            yield _fault(place, "parameters, rate", f"above 1 with funded_rate in {year}", fix)
+            return
 
 
 def _dated_faults(
-    place: str, key: str, value: object, lowest: float, highest: float, *, is_series: bool
+    place: str,
+    key: str,
+    value: object,
+    lowest: float,
+    highest: float,
+    *,
+    whole: bool = False,
+    is_series: bool = False,
 ) -> Iterator[Problem]:
     """What is wrong with a number, or with numbers by year."""
     if not isinstance(value, dict):
         if is_series:
             yield _fault(place, key, "not by year", "Write {2024: 57300, 2025: 58800}.")
         value = {2000: value}
+    if not value:
+        yield _fault(place, key, "no year", "Write {2030: 9}, or remove it.")
     for year, number in value.items():
         if not _is_year(year):
-            yield _fault(place, f"{key}, {year}", "no calendar year", "Give a year such as 2024.")
-        if not _is_number(number) or not lowest <= float(str(number)) <= highest:
-            at = f"{key}, {year}" if len(value) > 1 else key
-            fix = f"Give a number from {lowest:g} to {highest:g}."
+            fix = f"Give a year from {_YEARS}."
+            yield _fault(place, f"{key}, {year}", "no calendar year", fix)
+        is_kind = _is_whole(number) if whole else _is_number(number)
+        if not is_kind or not lowest <= float(str(number)) <= highest:
+            at = f"{key}, {year}" if value.keys() != {2000} else key
+            fix = f"Give a {'whole ' if whole else ''}number from {lowest:g} to {highest:g}."
             yield _fault(place, at, "the value is not possible", fix)
 
 
 def _is_year(value: object) -> bool:
     """Whether a number, or a key as it is written, is a year that a rule can have."""
     is_text = isinstance(value, str) and re.fullmatch(r"[12][0-9]{3}", value) is not None
-    return (is_text or _is_whole(value)) and 1900 <= int(str(value)) <= LAST_YEAR
+    return (is_text or _is_whole(value)) and 1900 <= int(str(value)) <= _LAST_YEAR
 
 
 def _is_whole(value: object) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
@@ -17,6 +16,7 @@ from saga.paths import Paths
 from saga.pensions.pension_rights import AMOUNTS, Career, measures
 from saga.pensions.pension_rules import PensionLaw, Years
 from saga.requests import PensionRequest, percent_label
+from saga.schema import MAX_AGE
 
 Array = NDArray[np.float64]
 BASIS = "from earnings only"  # benefits would count, too, and are not simulated
@@ -30,12 +30,9 @@ def rights_table(
     paths: Paths,
     panel: Panel,
     request: PensionRequest,
-    law: PensionLaw,
-    wages: WageIndex,
+    laws: Sequence[tuple[PensionLaw, WageIndex]],
     calibrator: Calibrator,
     decimals: int | None,
-    *,
-    reform: PensionLaw | None = None,
 ) -> tuple[pl.DataFrame, Array | None]:
     """One row per person of recalibrated paths, age and measure; and values for group tables.
 
@@ -43,7 +40,11 @@ def rights_table(
     with a reform also difference_rights and so on, on the same paths), mean, one q.. per quantile,
     lower_, upper_ and guarantee_ for each coverage, unknown_years, basis. Intervals are the central
     ones of the paths, as those of present values without calibrated sets. Ratios are over the paths
-    on which they exist. Everything is null if earnings of a year are unknown.
+    on which they exist, and have no mean, which a few paths with hardly any earnings would decide.
+    Everything is null if earnings of a year are unknown.
+
+    The laws are the rule and the reform, if there is one, each with its wages. A law knows the
+    years from its own first one on, so a rule and the difference add up to the reform alone.
 
     The values, with a reform only, are (n_person, 3, n_path) at the last age: mean earnings of the
     career, rights by the rule, and by the reform.
@@ -56,58 +57,76 @@ def rights_table(
     values: list[Array] = []
     guarantee = "extrapolated" if calibrator.has_sets or calibrator.fold_counts else "none"
     for row in range(len(paths)):
-        career, unknown = _career(paths, row, by_person, request, law, wages)
-        results = measures(law, career, request.ages)
-        if reform is not None:
-            growth = _growth(wages, int(paths.origin_year[row]), career.years, reform)
-            changed = measures(reform, replace(career, growth=growth), request.ages)
+        years, earnings, is_unknown = _recorded(paths, row, by_person, request)
+        careers = [_career(paths, row, years, earnings, request, *law) for law in laws]
+        results, *changes = (
+            measures(law, career, request.ages)
+            for (law, _), career in zip(laws, careers, strict=True)
+        )
+        for changed in changes:
             results |= {
                 f"difference_{name}": changed[name] - results[name]
                 for name in results
                 if name in changed and name in (*AMOUNTS, "contribution_years")
             }
-            lifetime = career.earnings[: request.to_age - request.first_age + 1].mean(0)
+            lifetime = careers[0].earnings[: len(is_unknown)].mean(0)
             values.append(np.stack([lifetime, results["rights"][-1], changed["rights"][-1]]))
+        is_unknown |= years[: len(is_unknown)] < laws[0][0].rule.first_year
         table = _statistics(results, request, guarantee, decimals)
         age = pl.Series("age", np.repeat(request.ages, len(results)), dtype=pl.Int32)
         table = table.with_columns(
             age,
             person_id=pl.lit(str(paths.person_id[row])),
             origin_year=pl.lit(int(paths.origin_year[row]), pl.Int32),
-            year=age + career.birth_year,
-            unknown_years=pl.lit(unknown, pl.Int32),
+            year=age + int(paths.birth_year[row]),
+            unknown_years=pl.lit(int(is_unknown.sum()), pl.Int32),
             basis=pl.lit(BASIS),
         )
         rows.append(table.select(*_FIRST, pl.exclude(*_FIRST)))
     return pl.concat(rows), np.stack(values) if values else None
 
 
-def _career(
+def _recorded(
     paths: Paths,
     row: int,
     by_person: dict[tuple[object, ...], pl.DataFrame],
     request: PensionRequest,
+) -> tuple[Years, Array, NDArray[np.bool_]]:
+    """One person's years from the first age to 64, earnings, and which years lack a record.
+
+    Wages of every year count; earnings, (n_year, n_path), only until the last age that is asked
+    for, and whether a year lacks a record, too.
+    """
+    birth_year, origin = int(paths.birth_year[row]), int(paths.origin_year[row])
+    years = np.arange(birth_year + request.first_age, birth_year + MAX_AGE + 1)
+    asked = years[: request.to_age - request.first_age + 1]
+    earnings = np.full((len(years), paths.n_paths), np.nan)
+    is_unknown = np.zeros(len(asked), dtype=bool)
+    past = by_person.get((str(paths.person_id[row]),))
+    if past is not None:
+        known = past["earnings"].to_numpy()[: len(asked)]
+        earnings[: len(known)] = known[:, None]
+        is_unknown[: len(known)] = past["is_unknown"].to_numpy()[: len(asked)]
+    future = np.flatnonzero(asked > origin)
+    earnings[future] = paths.earnings[row, asked[future] - origin - 1]
+    return years, earnings, is_unknown
+
+
+def _career(
+    paths: Paths,
+    row: int,
+    years: Years,
+    earnings: Array,
+    request: PensionRequest,
     law: PensionLaw,
     wages: WageIndex,
-) -> tuple[Career, int]:
-    """The career of one person until the last age, and how many of its years are unknown."""
-    birth_year, origin = int(paths.birth_year[row]), int(paths.origin_year[row])
-    first, last = birth_year + request.first_age, birth_year + request.to_age
-    years = np.arange(first, last + 1)
-    earnings = np.full((len(years), paths.n_paths), np.nan)
-    past = by_person.get((str(paths.person_id[row]),))
-    before = years < law.rule.first_year
-    is_unknown = before.copy()
-    if past is not None:
-        known = past["earnings"].to_numpy()[: len(years)]
-        earnings[: len(known)] = known[:, None]
-        is_unknown[: len(known)] |= past["is_unknown"].to_numpy()[: len(years)]
-    ahead = years - origin
-    future = ahead > 0
-    earnings[future] = paths.earnings[row, ahead[future] - 1]
-    earnings[before] = 0.0 if request.unknown_years == "zero" else np.nan
-    career = Career(years, earnings, _growth(wages, origin, years, law), birth_year)
-    return career, int(is_unknown.sum())
+) -> Career:
+    """One person's career as a law knows it: its earlier years add nothing, or are unknown."""
+    before = (years < law.rule.first_year)[:, None]
+    nothing = 0.0 if request.unknown_years == "zero" else np.nan
+    growth = _growth(wages, int(paths.origin_year[row]), years, law)
+    counted = np.where(before, nothing, earnings)
+    return Career(years, counted, growth, int(paths.birth_year[row]))
 
 
 def _growth(wages: WageIndex, origin: int, years: Years, law: PensionLaw) -> Array:
@@ -129,10 +148,10 @@ def _statistics(
     levels = np.concatenate([request.quantiles, lower, upper])
     quantiles = np.full((len(levels), len(stacked)), np.nan)
     means = np.full(len(stacked), np.nan)
-    known = exists.any(1)
-    means[known] = np.nanmean(stacked[known], axis=1)
+    known, names = exists.any(1), list(results) * n_ages
+    has_mean = known & ~np.array([name.startswith("ratio_") for name in names])
+    means[has_mean] = np.nanmean(stacked[has_mean], axis=1)
     quantiles[:, known] = np.nanquantile(stacked[known], levels, axis=1)
-    names = list(results) * n_ages
     is_amount = np.array([name.removeprefix("difference_") in AMOUNTS for name in names])
     columns: dict[str, Array] = {"mean": means}
     n_quantiles, n_coverage = len(request.quantiles), len(request.coverage)

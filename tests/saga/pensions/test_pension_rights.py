@@ -15,6 +15,7 @@ import pytest
 
 from saga import Draws, Forecaster, PensionRequest, read_panel
 from saga.data.facts import shipped_facts
+from saga.errors import UsageError
 from saga.pensions.pension_reform import reform_table
 from saga.pensions.pension_rights import Career, measures, pensionable
 from saga.pensions.pension_rules import PensionLaw, Years
@@ -42,6 +43,8 @@ INCOME_BASE = dict(
 )  # fmt: skip
 # Indexed monthly average -> monthly benefit of those who reach 62 in 2022, 2023 and 2024.
 BEND_POINTS = {2022: (1_024, 6_172), 2023: (1_115, 6_721), 2024: (1_174, 7_078)}
+
+ONE_YEAR = {"person_id": "1", "birth_year": 1985, "earnings": 3e5, "year": [2022]}
 
 
 def law_of(source: str = "se", price_year: int = 2026, currency: str = "SEK") -> PensionLaw:
@@ -176,6 +179,94 @@ def test_american_benefits_of_a_level_career_are_those_of_its_bend_points(
     assert yearly == pytest.approx(12 * _benefit(average, eligible), abs=0.005)
 
 
+def test_the_law_is_that_of_the_year_of_eligibility() -> None:
+    """Of who is 62 in 2022, whichever age is asked for."""
+    years = np.arange(1978, 2025)
+    career = Career(years, np.full((47, 1), 50_000.0), np.ones((47, 1)), 1960)
+
+    def at(ages: list[int], text: str) -> np.ndarray:
+        return measures(law_of(f"base: us\n{text}", 2022, "USD"), career, ages)["rights"][:, 0]
+
+    for name, value in (("share_1", 0.5), ("best_years", 20), ("index_age", 58)):
+        changed, later = (f"parameters: {{{name}: {{{year}: {value}}}}}\n" for year in (2022, 2023))
+        assert (at([50, 62, 64], changed) != at([50, 62, 64], "")).all(), name
+        assert (at([50, 62, 64], later) == at([50, 62, 64], "")).all(), name
+
+
+@pytest.mark.parametrize("rule", ["se", "base: us\ncurrency: SEK\n"])
+def test_rights_at_an_age_do_not_depend_on_the_other_ages(
+    forecaster: Forecaster, rule: str
+) -> None:
+    """With best years, too, although the wages of age 60 count."""
+    person = {"person_id": "1", "birth_year": 1985, "earnings": 3e5, "year": [2020, 2021, 2022]}
+    panel = read_panel(pl.DataFrame(person))
+    tables = [
+        forecaster.pensions(
+            panel, PensionRequest(PensionSource(rule), ages=ages, unknown_years="zero"), Draws(4)
+        ).table.filter(age=50)
+        for ages in ((50,), (50, 64))
+    ]
+    assert tables[0].equals(tables[1])
+
+
+@pytest.mark.parametrize(
+    ("rule", "reform"),
+    [
+        ("se", "base: se\nfirst_year: 2010\n"),
+        ("base: se\nfirst_year: 2010\n", "se"),
+        ("base: se\nparameters: {rate: 0.1}\n", "base: se\nindex: price_base_amount\n"),
+    ],
+)
+@pytest.mark.parametrize("unknown", ["zero", "interpolate"])
+def test_a_rule_and_the_difference_add_up_to_the_reform(
+    forecaster: Forecaster, rule: str, reform: str, unknown: UnknownYears
+) -> None:
+    """Each knows the years from its own first one on."""
+    person = {"person_id": "1", "birth_year": 1985, "earnings": 3e5, "year": [2003, 2010, 2022]}
+    panel = read_panel(pl.DataFrame(person))
+
+    def table(rule: str, reform: str | None = None) -> dict[str, float | None]:
+        source = None if reform is None else PensionSource(reform)
+        request = PensionRequest(
+            PensionSource(rule), source, (64,), unrounded=True, unknown_years=unknown
+        )
+        rows = forecaster.pensions(panel, request, Draws(n_paths=4)).table
+        return dict(rows.select("measure", "mean").iter_rows())
+
+    both, alone = table(rule, reform), table(reform)
+    for name in ("rights", "funded_rights", "contribution_years"):
+        parts = both[name], both[f"difference_{name}"]
+        if alone[name] is None or None in parts:
+            assert None in parts
+        else:
+            assert sum(parts) == pytest.approx(alone[name])  # type: ignore[arg-type]
+
+
+def test_a_balance_is_not_compared_with_a_yearly_pension(forecaster: Forecaster) -> None:
+    panel = read_panel(pl.DataFrame(ONE_YEAR))
+    request = PensionRequest(reform=PensionSource("accrual"), unknown_years="zero")
+    with pytest.raises(UsageError, match=r"gives a balance, the reform .* a yearly pension"):
+        forecaster.pensions(panel, request, Draws(n_paths=4))
+
+
+def test_earnings_that_count_from_after_the_index_age_are_refused(forecaster: Forecaster) -> None:
+    panel = read_panel(pl.DataFrame(ONE_YEAR))
+    rule = PensionSource("base: us\ncurrency: SEK\n")
+    with pytest.raises(UsageError, match="to age 60, before the first age that counts, 62"):
+        forecaster.pensions(panel, PensionRequest(rule, first_age=62, ages=(64,)), Draws(n_paths=4))
+
+
+def test_a_ratio_has_quantiles_and_no_mean(forecaster: Forecaster) -> None:
+    """A few paths with hardly any earnings at the end would decide it."""
+    panel = read_panel(pl.DataFrame(ONE_YEAR))
+    request = PensionRequest(ages=(64,), unknown_years="zero")
+    rows = forecaster.pensions(panel, request, Draws(n_paths=4)).table
+    is_ratio = rows["measure"].str.starts_with("ratio_")
+    assert is_ratio.sum() == 3
+    assert (rows["mean"].is_null() == is_ratio).all()
+    assert rows["q50"].null_count() == 0
+
+
 def test_an_accrual_rate_gives_its_share_of_indexed_earnings() -> None:
     law = law_of("accrual")
     career = career_of(law, 2024, [300_000, 0, 400_000])
@@ -244,8 +335,10 @@ def test_a_reform_of_few_persons_prints_no_empty_table_of_groups(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
     people = Path(__file__).parents[3] / "examples" / "people.csv"
+    reform = tmp_path / "reform.yaml"
+    reform.write_text("base: se\nparameters: {rate: 0.17}\n")
     options = f"--bundle {tiny_bundle} --unknown-years zero --paths 4 --out {tmp_path}/rights.csv"
-    printed = done("pensions", people, "--reform accrual", options).stdout
+    printed = done("pensions", people, f"--reform {reform}", options).stdout
     assert "difference rights" in printed
     assert "Groups" not in printed
 

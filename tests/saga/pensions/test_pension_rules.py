@@ -24,6 +24,7 @@ title: own
 source: act 1
 currency: SEK
 formula: sum
+kind: balance
 index: income_base_amount
 first_year: 2003
 """
@@ -56,7 +57,7 @@ def test_a_reform_holds_from_its_year_and_keeps_the_rest() -> None:
     ("text", "name", "before"),
     [
         ("base: accrual\n", "fee_rate", 0.0),
-        ("base: accrual\n", "fee_to", np.inf),
+        ("base: accrual\n", "floor", 0.0),
         ("base: se\n", "divisor", 1.0),
         (OWN, "divisor", 1.0),
         (OWN, "rate", 0.0),
@@ -106,6 +107,31 @@ def test_the_command_line_reads_a_file_and_a_name(tmp_path: Path) -> None:
         (f"base: se\nparameters: {{rate: 0x{'f' * 6_000}}}\n", "rate: the value is not possible"),
         ("base: se\nparameters: {ceiling: {2030: 010}}\n", "ceiling, 2030: the value is not"),
         ("base: se\nparameters: {ceiling: {2030: 7:30}}\n", "ceiling, 2030: the value is not"),
+        ("base: se\nkind: pension\n", "r.yaml, kind: unknown"),
+        ("base: se\nkind: yearly_pension\n", "r.yaml, kind: not that of the base"),
+        ("base: se\nformula: best_years\n", "r.yaml, formula: not that of the base"),
+        (OWN.replace("kind: balance\n", ""), "r.yaml, kind: a text is missing Write balance or"),
+        (OWN.replace("sum", "best_years"), "r.yaml, kind: best_years gives a yearly pension"),
+        (f"{OWN}floor_index: price_base_amount\n", "price_amounts: not said for price_base_amount"),
+        ("base: se\nprice_amounts: [wage]\n", "price_amounts: not amounts of the rule"),
+        ("base: se\nfirst_year: 2150\n", "first_year: no calendar year Give a year from 1900"),
+        ("base: se\nparameters: {best_years: 20}\n", "best_years: it has no effect Remove it"),
+        ("base: se\nparameters: {share_1: 0.6}\n", "share_1: it has no effect Remove it"),
+        ("base: us\nparameters: {rate: 0.1}\n", "rate: it has no effect Remove it"),
+        ("base: accrual\nparameters: {fee_to: 8}\n", "fee_to: it has no effect without fee_rate"),
+        ("base: se\nparameters: {ceiling: {}}\n", "parameters, ceiling: no year"),
+        ("base: se\nparameters: {ceiling: {2190: 9}}\n", "ceiling, 2190: no calendar year"),
+        ("base: se\nparameters: {ceiling: {1990: 9}}\n", "1990: it has no effect .*begins in 2003"),
+        ("base: se\nseries: {income_base_amonut: {2027: 9}}\n", "use it Is it income_base_amount"),
+        ("base: us\nparameters: {best_years: 34.9}\n", "best_years: .* Give a whole number from 1"),
+        ("base: us\nparameters: {bend_1: 0.2}\n", "parameters, bend_1: above bend_2 in 1951"),
+        ("base: us\nparameters: {bend_2: {2030: 0.01}}\n", "bend_1: above bend_2 in 2030"),
+        ("base: us\nparameters: {share_1: 1.2}\n", "share_1: the value is not possible"),
+        (
+            "base: us\nparameters: {eligibility_age: {2030: 63}}\n",
+            "eligibility_age: it cannot change",
+        ),
+        ("base: se\nparameters: {rate: {2030: 0.98}}\n", "rate: above 1 with funded_rate in 2030"),
         ("base: se\nparameters: {ceiling: 9, ceiling: 1}\n", "line 2: ceiling stands twice"),
         ("base: se\nparameters: {rate: 0.1}\nparameters: {floor: 1}\n", "line 3: parameters stand"),
         ('{"base": "se", "bands": [1],\n"bands": [2]}\n', "line 2: bands stands twice"),
@@ -121,7 +147,7 @@ def test_the_command_line_reads_a_file_and_a_name(tmp_path: Path) -> None:
             "parameters, rate, 2004: the value is not possible",
         ),
         ("base: se\nseries: {wage: 3}\n", "series, wage: not by year"),
-        ("base: se\nseries: {wage: {2003: -1}}\n", "series, wage: the value is not possible"),
+        ("base: se\nseries: {wage: {2003: -1}}\n", "series, wage, 2003: the value is not possible"),
     ],
 )
 def test_a_faulty_rule_file_is_refused_with_its_place(
@@ -142,7 +168,10 @@ def test_a_faulty_rule_file_is_refused_with_its_place(
         ("../se.yaml", "no pension rule"),  # over HTTP a file is not read
         ("us", "is for USD, the amounts are in SEK"),
         (OWN.replace("income_base_amount", "wage"), "needs the yearly amounts wage"),
-        (OWN.replace("2003", "1999"), "has no income_base_amount of 1999"),
+        (OWN.replace("2003", "1999"), "has no income_base_amount of 1999.*--facts"),
+        (OWN.replace("2003", "2050"), "begins in 2050, after the last year of its amounts, 2026"),
+        ("base: se\nparameters: {floor: 20}\n", "floor: above the ceiling in 2003"),
+        ("base: se\nparameters: {ceiling: {2040: 0.2}}\n", "floor: above the ceiling in 2040"),
         (
             f"{OWN}series: {{income_base_amount: {{2003: 1, 2005: 2}}}}\n",
             "no income_base_amount of",
@@ -154,8 +183,24 @@ def test_a_rule_that_does_not_fit_is_refused(text: str, complaint: str) -> None:
         of(text)
 
 
+@pytest.mark.parametrize("floor_index", ["price_base_amount", "income_base_amount"])
+def test_an_amount_follows_prices_or_wages_whatever_else_has_it(floor_index: str) -> None:
+    law = of(f"base: se\nfloor_index: {floor_index}\nceiling_index: price_base_amount\n"
+             "price_amounts: [price_base_amount]\n")  # fmt: skip
+    years, growth = law.known_years(np.array([2026, 2050])), np.array([[1.0], [1.5]])
+    for name, factor in (("price_base_amount", 1.0), ("income_base_amount", 1.5)):
+        known, later = law.amount(name, years, growth)[:, 0]
+        assert later / known == factor
+
+
 def test_every_parameter_is_explained_where_it_is_used() -> None:
     page = Path(__file__).parents[3] / "docs" / "method" / "pensions.md"
     text = page.read_text(encoding="utf-8")
     stems = {name.replace("_2", "_1").replace("_3", "_1") for name in PARAMETERS}
     assert [name for name in stems if f"`{name}`" not in text] == []
+
+
+def test_the_rules_of_the_pages_are_accepted() -> None:
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "pensions.md"
+    texts = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert [of(text).rule.kind for text in texts] == ["yearly_pension", "balance"]
