@@ -145,7 +145,7 @@ def require_amounts_above_floor(test: Panel) -> None:
     """
     floor, earnings = test.meta.floor, test.frame["earnings"].drop_nulls()
     positive = earnings.filter(earnings > 0)
-    if floor is None or len(positive) == 0 or (positive <= floor).mean() <= 0.5:
+    if floor is None or len(positive.filter(positive <= floor)) <= len(positive) / 2:
         return
     amount = f"{floor:,.0f} {test.meta.currency} of {test.meta.price_year}"
     raise InputError.of(

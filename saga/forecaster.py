@@ -567,7 +567,7 @@ class Forecaster(Summarised):
         """
         check_request(request, ForecastRequest)
         if horizons is not None:
-            years = (horizons,) if isinstance(horizons, Integral) else horizons
+            years = (int(horizons),) if isinstance(horizons, int | Integral) else horizons
             request = replace(request, horizons=years)
         result = self.run(request, self.panel(source), draws, progress=progress)
         assert isinstance(result, Forecasts)

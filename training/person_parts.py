@@ -103,7 +103,7 @@ class PersonParts:
         losses: Losses = reduce(add, parts)
         sums = [_sum(of_weight) for of_weight in zip(*gradients, strict=True)]
         total = losses.objective.detach()
-        objective: Tensor = _KnownGradient.apply(total, sums, *weights)  # type: ignore[no-untyped-call]
+        objective: Tensor = KnownGradient.apply(total, sums, *weights)  # type: ignore[no-untyped-call]
         return losses._replace(objective=objective)
 
 
@@ -124,7 +124,7 @@ def _sum(gradients: Sequence[Tensor | None]) -> Tensor | None:
     return reduce(add, present) if present else None
 
 
-class _KnownGradient(torch.autograd.Function):
+class KnownGradient(torch.autograd.Function):
     """A loss whose gradient is known: `apply(loss, gradients, *weights)` returns the loss."""
 
     @staticmethod

@@ -32,7 +32,8 @@ from saga.files.atomic import open_beneath
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-Arguments, Answer = TypeVarTuple("Arguments"), TypeVar("Answer")
+Arguments = TypeVarTuple("Arguments")
+Answer = TypeVar("Answer")
 SUFFIXES = (".parquet", ".arrow", ".csv")
 _MAX_UPLOADS = 16  # tables that may arrive or be copied at the same time
 _HOLDER_UPLOADS = 4  # of them of one holder

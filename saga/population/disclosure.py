@@ -197,14 +197,14 @@ def _has_rectangle(
     The corners differ from the cell in some dimensions, and change by `target` up or down, so that
     all sums stay. This is a solution of the program of `_can_move`, found without solving it.
     """
-    home = np.unravel_index(cell, shape)
+    home = [int(index) for index in np.unravel_index(cell, shape)]
     can_rise, can_fall = free.reshape(shape), (free & (down >= abs(target))).reshape(shape)
     fits = np.ones(shape, dtype=np.bool_)  # whether the corner opposite to the cell is possible
     for axis, index in enumerate(home):
         fits[(slice(None),) * axis + (index,)] = False
     for moved in product((False, True), repeat=len(shape)):
         change = np.array(target)
-        for axis in np.flatnonzero(moved):
+        for axis in np.flatnonzero(moved).tolist():
             size = shape[axis]
             # Two levels change against each other; a level and the margin change alike.
             signs = np.where(np.arange(size) == size - 1, 1, -1 if home[axis] < size - 1 else 1)

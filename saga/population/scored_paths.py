@@ -265,7 +265,9 @@ def person_levels(group: str, year: int | pl.Expr) -> pl.Expr:
     return pl.col(group).cast(pl.String).fill_null(UNKNOWN)
 
 
-def last_known(panel: Panel | None, by: Sequence[str], of_paths: Sequence[str]) -> pl.DataFrame:
+def last_known(
+    panel: Panel | None, by: Sequence[str], of_paths: Sequence[str] = ()
+) -> pl.DataFrame:
     """A row for each person: birth_year, and the last known codes of the groups in `by`.
 
     `of_paths` are the groups that paths have, which an error also names.

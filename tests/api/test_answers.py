@@ -217,7 +217,7 @@ def add_large_answer(app: FastAPI) -> None:
     app.add_api_route("/large", lambda: Response(LARGE, media_type="application/octet-stream"))
 
 
-def ask_large(port: int) -> socket.socket:
+def ask_large(port: int | None) -> socket.socket:
     """A connection of a small receive buffer on which the large answer has begun."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)

@@ -90,7 +90,7 @@ def _with_groups(results: dict[int, PersonResults]) -> Cases:
     groups = pl.DataFrame({"person_id": results[1].frame["person_id"]}).with_columns(
         part=pl.int_range(N).mod(20).cast(pl.String)
     )
-    return Cases.of(results, groups, Calibrator.identity(), seed=0, min_persons=10)
+    return Cases.of(results, groups, Calibrator(), seed=0, min_persons=10)
 
 
 @pytest.mark.parametrize(

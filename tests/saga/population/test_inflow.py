@@ -285,7 +285,7 @@ def _without(column: str) -> PathRows:
         (Entrants(2023, 30, 5), {"paths": _without("wage_index")}, "with --wages"),
         (
             Entrants(2023, 30, 5),
-            {"paths": PathRows(FRAME_PATHS.rows, FRAME_PATHS.provenance | {"aligned": {}})},
+            {"paths": PathRows(FRAME_PATHS.rows, {**FRAME_PATHS.provenance, "aligned": {}})},
             "adjusted to totals of each year",
         ),
     ],
