@@ -448,10 +448,10 @@ def _faults(content: Mapping[str, Any], place: str) -> Iterator[Problem]:
             yield _fault(place, key, "not a mapping", "Give `name: value` lines below the key.")
             return
     parameters = content.get("parameters") or {}
-    found = False
+    is_faulty = False
     for name, value in parameters.items():
         for fault in _parameter_faults(name, value, content, place):
-            found = True
+            is_faulty = True
             yield fault
     series = content.get("series") or {}
     used = [*dict.fromkeys(map(str, _amounts_of(content))), _OWN_PRICES]
@@ -460,7 +460,7 @@ def _faults(content: Mapping[str, Any], place: str) -> Iterator[Problem]:
             fix = f"{_near(name, used) or 'Remove it.'} The rule uses {', '.join(used[:-1])}."
             yield _fault(place, f"series, {name}", "the rule does not use it", fix)
         yield from _dated_faults(place, f"series, {name}", value, 1e-9, _HIGHEST, is_series=True)
-    if not found and _is_year(content.get("first_year")):
+    if not is_faulty and _is_year(content.get("first_year")):
         yield from _contradictions(parameters, int(content["first_year"]), place)
 
 

@@ -99,16 +99,16 @@ def _recorded(
     """
     birth_year, origin = int(paths.birth_year[row]), int(paths.origin_year[row])
     years = np.arange(birth_year + request.first_age, birth_year + MAX_AGE + 1)
-    asked = years[: request.to_age - request.first_age + 1]
+    counted = years[: request.to_age - request.first_age + 1]
     earnings = np.full((len(years), paths.n_paths), np.nan)
-    is_unknown = np.zeros(len(asked), dtype=bool)
+    is_unknown = np.zeros(len(counted), dtype=bool)
     past = by_person.get((str(paths.person_id[row]),))
     if past is not None:
-        known = past["earnings"].to_numpy()[: len(asked)]
+        known = past["earnings"].to_numpy()[: len(counted)]
         earnings[: len(known)] = known[:, None]
-        is_unknown[: len(known)] = past["is_unknown"].to_numpy()[: len(asked)]
-    future = np.flatnonzero(asked > origin)
-    earnings[future] = paths.earnings[row, asked[future] - origin - 1]
+        is_unknown[: len(known)] = past["is_unknown"].to_numpy()[: len(counted)]
+    future = np.flatnonzero(counted > origin)
+    earnings[future] = paths.earnings[row, counted[future] - origin - 1]
     return years, earnings, is_unknown
 
 

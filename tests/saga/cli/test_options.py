@@ -50,7 +50,12 @@ def parsed(words: list[str]) -> Any:
 
 
 @pytest.mark.parametrize("line", EXAMPLES)
-def test_every_example_is_a_command_line_of_the_program(line: str) -> None:
+def test_every_example_is_a_command_line_of_the_program(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule file is read with the options."""
+    (tmp_path / "reform.yaml").write_text("base: se\n")
+    monkeypatch.chdir(tmp_path)
     parsed(shlex.split(line))
 
 
