@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from saga.data.frames import ArrowStream, to_polars
 from saga.errors import UsageError
+from saga.files.frames import ArrowStream, to_polars
 from saga.requests import percent_label
 
 MODEL = "SAGA"  # whose columns a long table has

@@ -24,6 +24,7 @@ from saga.data.casting import in_type
 from saga.data.statistics_files import UTF_8, UnknownTextError, scan_statistics
 from saga.errors import InputError, UsageError
 from saga.files.folders import File, Folder, LocalFolder, find_file, open_folder
+from saga.files.frames import POLARS_ERRORS
 from saga.files.object_store import ObjectFolder
 
 SUFFIXES = (".parquet", ".csv", ".arrow", ".feather", ".dta", ".sas7bdat", ".sav")
@@ -44,8 +45,6 @@ _LINE_END_FIX = "Give all lines the same end, and put texts with line ends into 
 _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
 
-# The second, of a type that polars does not know, is no `Exception`.
-POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 _DAMAGES = (
     OSError,
     *POLARS_ERRORS,

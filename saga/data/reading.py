@@ -26,7 +26,6 @@ from saga.data.files import (
     require_output_outside_input,
     scan_files,
 )
-from saga.data.frames import ArrowStream, Columns, to_polars
 from saga.data.macro_rows import MacroRow, read_macro_file
 from saga.data.mapping import MISFIT, Effect, MacroFile, SourceMapping, find_columns
 from saga.data.mapping_file import load_mapping
@@ -37,6 +36,7 @@ from saga.data.statistics_files import STATISTICS, value_labels
 from saga.errors import FileProblem, InputError, Problem, UsageError
 from saga.files.atomic import digest_file
 from saga.files.folders import File, open_place
+from saga.files.frames import ArrowStream, Columns, to_polars
 from saga.requests import OnError
 from saga.schema import BY_NAME, COLUMNS, EXIT, MAX_AGE, MIN_AGE, MONEY, REQUIRED, Column
 

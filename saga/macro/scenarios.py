@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.data.frames import ArrowStream, is_frame, to_polars
 from saga.data.macro_rows import (
     SERIES,
     UNEMPLOYMENT_RANGE,
@@ -22,6 +21,7 @@ from saga.data.macro_rows import (
 )
 from saga.data.small_tables import read_small
 from saga.errors import UsageError
+from saga.files.frames import ArrowStream, is_frame, to_polars
 from saga.macro.history import MacroHistory, sweden
 
 SCENARIOS = ("baseline", "recession-1990s", "high-growth")

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 import polars as pl
 
-from saga.data.files import POLARS_ERRORS
 from saga.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# The second, of a type that polars does not know, is no `Exception`.
+POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 _INDEX = "__index_level_0__"  # an index of pandas that has no name
 
 
