@@ -155,10 +155,10 @@ def _read_csv(body: bytes, max_rows: int, separator: str, skipped: int) -> pa.Ta
 
 def _wrong_cells(message: str, body: bytes, skipped: int) -> RefusedTable | None:
     """Which line of CSV has another number of cells than the first, by pyarrow's message."""
-    found = re.match(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)", message)
-    if found is None:
+    numbers = re.match(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)", message)
+    if numbers is None:
         return None
-    row, expected, n_cells = map(int, found.groups())
+    row, expected, n_cells = map(int, numbers.groups())
     rule = "table-more-cells" if n_cells > expected else "table-fewer-cells"
     # pyarrow counts the lines that it skipped as rows.
     return RefusedTable(rule, number=_line_of_row(body, row - skipped, skipped))

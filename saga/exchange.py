@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.errors import UsageError
-from saga.files.frames import ArrowStream, to_polars
+from saga.files.data_frames import ArrowStream, to_polars
 from saga.requests import percent_label
 
 MODEL = "SAGA"  # whose columns a long table has

@@ -463,6 +463,7 @@ def _tables_of_command(
     people = ("--panel", file, "--prices", MONEY_OF, "--tax", request.tax)
     events = ("--events", [",".join(request.events)])
     if request.inflow:
+        further = further.with_suffix(".csv")
         pl.DataFrame([row._asdict() for row in request.inflow]).write_csv(further)
         more = "--inflow"
     else:

@@ -23,8 +23,8 @@ import polars as pl
 from saga.data.casting import in_type
 from saga.data.statistics_files import UTF_8, UnknownTextError, scan_statistics
 from saga.errors import InputError, UsageError
+from saga.files.data_frames import POLARS_ERRORS
 from saga.files.folders import File, Folder, LocalFolder, find_file, open_folder
-from saga.files.frames import POLARS_ERRORS
 from saga.files.object_store import ObjectFolder
 
 SUFFIXES = (".parquet", ".csv", ".arrow", ".feather", ".dta", ".sas7bdat", ".sav")

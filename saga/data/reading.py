@@ -35,8 +35,8 @@ from saga.data.rules import RULES, describe_violations, find_violations, is_outs
 from saga.data.statistics_files import STATISTICS, value_labels
 from saga.errors import FileProblem, InputError, Problem, UsageError
 from saga.files.atomic import digest_file
+from saga.files.data_frames import ArrowStream, Columns, to_polars
 from saga.files.folders import File, open_place
-from saga.files.frames import ArrowStream, Columns, to_polars
 from saga.requests import OnError
 from saga.schema import BY_NAME, COLUMNS, EXIT, MAX_AGE, MIN_AGE, MONEY, REQUIRED, Column
 

@@ -21,7 +21,7 @@ from saga.data.macro_rows import (
 )
 from saga.data.small_tables import read_small
 from saga.errors import UsageError
-from saga.files.frames import ArrowStream, is_frame, to_polars
+from saga.files.data_frames import ArrowStream, is_frame, to_polars
 from saga.macro.history import MacroHistory, sweden
 
 SCENARIOS = ("baseline", "recession-1990s", "high-growth")

@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 
 from saga import Forecaster, ForecastRequest, LifetimeRequest, Panel, UsageError, read_panel
 from saga.cli import console
-from saga.files.frames import ArrowStream
+from saga.files.data_frames import ArrowStream
 from saga.forecast_results import Forecasts, show_value
 
 PEOPLE = Path(__file__).resolve().parents[2] / "examples" / "people.csv"

@@ -46,8 +46,8 @@ def test_a_person_has_bitwise_the_same_numbers_alone_in_another_order_and_for_fe
     few = forecaster.forecast(people.only(ids[5:2:-1]), ForecastRequest(horizons=(7, 1))).table
     same = table.filter(pl.col("person_id").is_in(ids[3:6]), pl.col("horizon").is_in([1, 7]))
     assert few.equals(same)
-    five = forecaster.forecast(people.only([ids[0]]), horizons=np.int64(5)).table  # type: ignore[arg-type]
-    assert five["horizon"].to_list() == [5]
+    one = forecaster.forecast(people, horizons=np.int64(1)).table  # type: ignore[arg-type]
+    assert set(one["horizon"]) == {1}
 
 
 def test_only_present_values_of_another_rollout_than_the_calibrated_one_are_extrapolated(

@@ -220,7 +220,7 @@ def test_differencing_with_the_margins_recovers_no_hidden_cell(
     monkeypatch.setattr(
         policy_tables,
         "suppress",
-        lambda magnitudes, unsafe, protection, hidden: (unsafe | hidden, {}),
+        lambda magnitudes, unsafe, protection, hidden, _time: (unsafe | hidden, {}),
     )
     assert _width(_run(scored, panel, tmp_path / "out"), "total") < 100 < protected
 
