@@ -36,6 +36,22 @@ def test_what_lightgbm_writes_passes(text: str) -> None:
         checked_tree_text(lightgbm.train(settings, data, 2).model_to_string(), NAMES)
 
 
+def with_line(text: str, line: str, values: str) -> str:
+    """The text with another first line of this name, and the sizes of trees that it then has.
+
+    So the check of sizes is not all that refuses it.
+    """
+    changed = re.sub(
+        f"^{line}=.*$", lambda _: f"{line}={values}", text, count=1, flags=re.MULTILINE
+    )
+    if line == "tree_sizes":
+        return changed
+    trees = changed.split("\n\n", 1)[1].split("end of trees")[0]
+    pieces = re.findall(r"Tree=\d+\n.*?\n\n\n", trees, re.DOTALL)
+    sizes = " ".join(str(len(piece)) for piece in pieces)
+    return re.sub("tree_sizes=.*", f"tree_sizes={sizes}", changed)
+
+
 @pytest.mark.parametrize(
     ("line", "change"),
     [
@@ -76,18 +92,20 @@ def test_what_lightgbm_writes_passes(text: str) -> None:
     ],
 )
 def test_a_changed_index_size_or_entry_is_refused(text: str, line: str, change: object) -> None:
-    """The sizes of trees are corrected after each change, so that the check of sizes is not all."""
     match = re.search(f"^{line}=(.*)$", text, re.MULTILINE)
     assert match is not None
-    changed = f"{line}={' '.join(change(match[1].split(' ')))}"  # type: ignore[operator]
-    bad = text[: match.start()] + changed + text[match.end() :]
-    if line != "tree_sizes":
-        trees = bad.split("\n\n", 1)[1].split("end of trees")[0]
-        pieces = re.findall(r"Tree=\d+\n.*?\n\n\n", trees, re.DOTALL)
-        sizes = " ".join(str(len(piece)) for piece in pieces)
-        bad = re.sub("tree_sizes=.*", f"tree_sizes={sizes}", bad)
+    bad = with_line(text, line, " ".join(change(match[1].split(" "))))  # type: ignore[operator]
     assert bad != text
     with pytest.raises(BundleError, match="trees of the bundle"):
+        checked_tree_text(bad, NAMES)
+
+
+def test_nodes_that_form_a_circle_beside_the_tree_are_refused(text: str) -> None:
+    """Nodes 1 and 2 lead to each other; each node and each leaf is still one child."""
+    assert "num_leaves=6\n" in text.split("Tree=1")[0]
+    bad = with_line(text, "left_child", "-1 2 1 -2 -3")
+    bad = with_line(bad, "right_child", "3 -4 -5 4 -6")
+    with pytest.raises(BundleError, match="form a circle"):
         checked_tree_text(bad, NAMES)
 
 
