@@ -155,9 +155,13 @@ def test_few_records_that_end_early_hide_nothing_of_later_years(
     early = path_rows(earnings[:5, :1], first_year=2022)
     rows = [early, path_rows(earnings)]
     tables, earlier = [], []
-    for name, parts in (("with", rows), ("without", rows[1:])):
+    records = pl.read_csv(panel, schema_overrides={"person_id": pl.String})
+    sooner = tmp_path / "sooner.csv"
+    last = pl.when(pl.col("person_id") < "0005").then(2021).otherwise("year")
+    records.with_columns(year=last).write_csv(sooner)
+    for name, parts, seen in (("with", rows, sooner), ("without", rows[1:], panel)):
         scored = write_scored(tmp_path / f"{name}-paths", pl.concat(parts))
-        tables.append(_run(scored, panel, tmp_path / name).drop_nulls("year"))
+        tables.append(_run(scored, seen, tmp_path / name).drop_nulls("year"))
         out = tmp_path / f"{name}-again"
         earlier.append(answer("tables", scored, "--out", out)["last_seen_earlier"])
         assert ("were last seen before 2022" in (out / "tables.html").read_text()) == bool(
