@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,16 +59,27 @@ class Queries:
         """Scores (n, S) of the persons in the order of `Panel.persons`; NaN if there is none."""
         scores = np.full((self.panel.n_persons, len(SIGNALS)), np.nan)
         scores[:, 0] = record_scores(forecaster, self.panel, self.seed)
-        marginals = Marginals.joined(list(forecaster.marginals(self.past)))
-        with np.errstate(invalid="ignore"):
-            scores[self.rows, 1] = _mean(log_score(marginals, self.outcomes))
-        scores[self.rows, 2] = self._neighbours(marginals)
+        density, medians = [], []
+        for answer, outcomes in self.answers(forecaster):
+            with np.errstate(invalid="ignore"):
+                density.append(_mean(log_score(answer, outcomes)))
+            medians.append(answer.quantiles([0.5])[:, :_YEARS, 0])
+        scores[self.rows, 1] = np.concatenate(density)
+        scores[self.rows, 2] = self._neighbours(np.concatenate(medians))
         return scores
 
-    def _neighbours(self, marginals: Marginals) -> Floats:
+    def answers(self, forecaster: Forecaster) -> Iterator[tuple[Marginals, Floats]]:
+        """The answers about blocks of persons, and their outcomes; all at once need 15 GB."""
+        start = 0
+        for answer in forecaster.marginals(self.past):
+            yield answer, self.outcomes[start : start + len(answer)]
+            start += len(answer)
+
+    def _neighbours(self, medians: Floats) -> Floats:
+        """Scores (m,) from the medians (m, Y) of the next years."""
         floor = self.panel.meta.floor
         known = log_earnings(self.outcomes[:, :_YEARS], floor)
-        median = log_earnings(marginals.quantiles([0.5])[:, :_YEARS, 0], floor)
+        median = log_earnings(medians, floor)
         to_own = _mean((median - known) ** 2)
         others = sample_rows(self.origins.person_id.tolist(), _NEIGHBOURS, "neighbour", self.seed)
         nearest = np.full(len(to_own), np.inf)

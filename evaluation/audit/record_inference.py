@@ -119,13 +119,16 @@ def extract_top_earnings(
     By chance an answer with nine quantiles for thirty years does so now and then: for members and
     for others alike, unless the model has stored amounts.
     """
-    marginals = Marginals.joined(list(forecaster.marginals(queries.past)))
-    quantiles = marginals.quantiles(QUANTILES)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        close = np.abs(quantiles / queries.outcomes[..., None] - 1) < _CLOSE
+    close = []
+    for answer, outcomes in queries.answers(forecaster):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratios = answer.quantiles(QUANTILES) / outcomes[..., None]
+        close.append((np.abs(ratios - 1) < _CLOSE).any(axis=2))
     known = np.isfinite(queries.outcomes) & (queries.outcomes > 0)
     hit = np.full(queries.panel.n_persons, np.nan)
-    hit[queries.rows] = np.where(known.any(axis=1), (close.any(axis=2) & known).any(axis=1), np.nan)
+    hit[queries.rows] = np.where(
+        known.any(axis=1), (np.concatenate(close) & known).any(axis=1), np.nan
+    )
     results = []
     for what, chosen in {
         "amount of a person in an answer": np.ones(len(hit), dtype=bool),
