@@ -7,7 +7,9 @@ must be complete, because a scan has no chance in it.
 - repeated: persons whose whole record is in the training part 1, 4 or 16 times. One copy is the
   ordinary case, and is not expected to be caught. Sixteen copies are what a panel with undetected
   duplicates, or one person over many files, looks like: an audit that misses them has no power.
-- overfitted: few persons, no regularisation, stopped by the loss on the training persons.
+  A promise of differential privacy hides some copies too, so then none need be caught.
+- overfitted: few persons, no regularisation, no promise, stopped by the loss on the training
+  persons.
 - id column: a copy of the panel with an own column that numbers the persons.
 - cell of two: a copy of the calibration table in which a cell has two persons.
 """
@@ -118,7 +120,8 @@ def _repeated(
         area, lower, upper = _area(numbers, chosen, others, seed)
         result = f"area {area:.3f} ({lower:.3f} to {upper:.3f}), {len(chosen)} persons"
         name = "persons in training once" if copies == 1 else f"persons repeated {copies} times"
-        canaries.append(Canary(name, result, copies >= MUST_COPIES, lower > 0.5))
+        must = copies >= MUST_COPIES and recipe.config.privacy is None
+        canaries.append(Canary(name, result, must, lower > 0.5))
     return canaries
 
 
@@ -141,6 +144,7 @@ def _overfitted(
         config,
         model=replace(config.model, dropout=0.0),
         weight_decay=0.0,
+        privacy=None,
         max_steps=steps,
         validate_every=max(1, steps // 4),
         patience=1_000,

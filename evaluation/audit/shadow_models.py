@@ -60,6 +60,8 @@ class Recipe:
         steps = max(round(report["steps"] * min(ratio, 1.0)), min(MIN_STEPS, report["steps"]))
         whole = TrainConfig(**bundle.config["training"])
         every = max(1, min(whole.validate_every, steps // 4))
+        if whole.privacy is not None:
+            every = steps  # validation persons must not choose the weights
         self.config = replace(
             whole,
             name="shadow",

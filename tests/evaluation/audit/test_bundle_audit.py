@@ -8,8 +8,9 @@ import pytest
 import torch
 from saga.evaluation.audit.bundle_audit import AuditOptions, audit_bundle, store_audit
 from saga.training.ensembles import train_members
+from saga.training.privacy import private_settings
 
-from saga.bundle import Bundle, write_bundle
+from saga.bundle import PROMISE, Bundle, write_bundle
 from saga.data.panel import Panel
 from saga.data.split import Shares
 from saga.data.split_salt import salted_beside
@@ -97,6 +98,23 @@ def test_the_verdict_is_in_bundle_card_and_page(
     assert stored.digest in page
     assert "above 0.55, or more than 3 %" in page
     assert Bundle.load(bundle.path).audit == found
+
+
+def test_a_bundle_with_a_promise_is_audited_and_need_not_tell_of_copies(
+    panel: Panel, tmp_path: Path
+) -> None:
+    """Shadows keep the promise as the bundle does; the overfitted model has none."""
+    out = tmp_path / "private"
+    salted = salted_beside(panel, out)
+    config = private_settings(replace(TOY, model=replace(TOY.model, light=4)), 4.0, 120)
+    bundle = train_members(salted, out, config=config, shares=SHARES, run=QUIET)
+    run = tmp_path / "run"
+    audit = audit_bundle(bundle, salted, run, AuditOptions(shadows=4), report=lambda _: None)
+    assert PROMISE in Bundle.load(run / "shadow-0").config
+    assert PROMISE not in Bundle.load(run / "overfitted").config
+    must = {canary["name"]: canary["must"] for canary in audit["canaries"]}
+    assert not must.pop("persons repeated 16 times")
+    assert must["a model overfitted to few persons"]
 
 
 def test_another_panel_is_no_evidence(trained: tuple[Bundle, Panel], tmp_path: Path) -> None:
