@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from saga.files.data_frames import ArrowStream
 
 # Patterns of the texts of a row, whose numbers may be floats without a fraction.
 _VALID = {
@@ -34,11 +37,19 @@ class Entrants(NamedTuple):
         return ":".join(str(value) for value in self if value is not None)
 
 
-def entrants_from(rows: Iterable[Mapping[str, Any] | Entrants | str]) -> tuple[Entrants, ...]:
+def entrants_from(
+    rows: Iterable[Mapping[str, Any] | Entrants | str] | ArrowStream,
+) -> tuple[Entrants, ...]:
     """The entrants of rows: mappings with the columns of `Entrants`, or texts as in a query.
+
+    The rows may be those of a data frame.
 
     Raises InputError with a problem for each row that is not valid or repeats another one.
     """
+    if not isinstance(rows, Iterable) or hasattr(rows, "__arrow_c_stream__"):
+        from saga.files.data_frames import to_polars  # by polars, which the client does not need
+
+        rows = to_polars(rows, "the inflow").to_dicts()
     entrants, problems = list[Entrants](), list[Problem]()
     for number, row in enumerate(rows, start=1):
         of_text = dict(zip(_VALID, str(row).split(":", 3), strict=False))

@@ -39,13 +39,14 @@ from saga.data.facts import Facts, shipped_facts
 from saga.data.groups import last_record_origins
 from saga.data.macro_rows import SERIES
 from saga.data.panel import Panel
-from saga.data.reading import Rows, read_panel
+from saga.data.reading import read_panel
 from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.training_reference import ComparedRecords
 from saga.features.transforms import Transforms
+from saga.files.data_frames import Rows
 from saga.forecast_checks import (
     check_panel,
     check_reference,
@@ -230,12 +231,22 @@ class Forecaster(Summarised):
     def panel(self, source: Panel | Rows) -> Panel:
         """The panel of a source, whose columns have the names that `saga.fit` was told.
 
-        A panel is left as it is.
+        Nominal amounts are deflated by the forecaster's facts. A panel is left as it is.
+
+        Raises:
+            UsageError: If `saga.fit` was given a panel, which does not tell how it was read.
         """
         if isinstance(source, Panel):
             return source
-        columns = self.bundle.metrics.get(FITTED, {}).get("columns")
-        return read_panel(source, mapping={"columns": columns} if columns else None)
+        columns = self.bundle.metrics.get(FITTED, {"columns": {}})["columns"]
+        if columns is None:
+            raise UsageError(
+                "This bundle was fitted on a panel, which does not tell how its rows were read. "
+                "Give read_panel(rows, ...), with the mapping, prices and facts of that panel."
+            )
+        return read_panel(
+            source, mapping={"columns": columns} if columns else None, facts=self.facts
+        )
 
     @property
     def network(self) -> Saga:
@@ -655,7 +666,7 @@ class Forecaster(Summarised):
 
     def pensions(
         self,
-        panel: Panel,
+        source: Panel | Rows,
         request: PensionRequest = PensionRequest(),
         draws: Draws = Draws(),
         *,
@@ -671,7 +682,7 @@ class Forecaster(Summarised):
             InputError: If nobody can be forecast.
         """
         check_request(request, PensionRequest)
-        result = self.run(request, panel, draws, progress=progress)
+        result = self.run(request, self.panel(source), draws, progress=progress)
         assert isinstance(result, Pensions)
         return result
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from saga.bundle import Bundle, replace_parts
 from saga.data.panel import Panel
-from saga.data.reading import Rows, read_panel
+from saga.data.reading import read_panel
 from saga.data.split_salt import salted_beside
 from saga.errors import InputError, UsageError
+from saga.files.data_frames import Rows
 from saga.forecaster import FITTED, LEADERBOARD, Forecaster
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def fit(
 
     Args:
         source: A file, a data frame or a dictionary of columns, as for `read_panel`; or a panel,
-            for other currencies, codes and columns.
+            for other currencies, prices, codes and columns. The forecaster of a frame reads others
+            with the same names, that of a panel takes panels only and has its facts.
         id: Column of the person.
         time: Column of the year.
         target: Column of the earnings, in nominal SEK.
@@ -80,7 +82,8 @@ def fit(
     panel = _panel(source, named)
     with tempfile.TemporaryDirectory(prefix="saga-") as folder:
         path = Path(folder, "bundle") if out is None else Path(out)
-        return _fit(panel, path, Path(folder), named, config, time_limit)
+        columns = None if isinstance(source, Panel) else named
+        return _fit(panel, path, Path(folder), columns, config, time_limit)
 
 
 def _panel(source: Panel | Rows, named: Mapping[str, str]) -> Panel:
@@ -95,11 +98,14 @@ def _fit(
     panel: Panel,
     path: Path,
     scratch: Path,
-    named: Mapping[str, str],
+    columns: Mapping[str, str] | None,
     config: str | Path | None,
     time_limit: float | None,
 ) -> Forecaster:
-    """The forecaster of a panel, whose bundle is written to `path`; `scratch` takes other files."""
+    """The forecaster of a panel, whose bundle is written to `path`; `scratch` takes other files.
+
+    `columns` are the names that it remembers of a source, None if that was a panel.
+    """
     from saga.calibration.fit.bundle_calibration import calibrate_bundle
     from saga.training.harness import TimeLimit
 
@@ -117,14 +123,15 @@ def _fit(
     else:
         board = _judge(bundle, panel, scratch / "judgement", limit)
     fitted = {
-        "columns": dict(named),
+        "columns": columns,
         "time_limit": time_limit,
         "seconds": round(time.monotonic() - begun, 1),
         "left_out": limit.left_out,
         LEADERBOARD: None if board is None else board.to_dicts(),
     }
     metrics = {**bundle.metrics, FITTED: fitted}
-    return Forecaster(replace_parts(bundle, path, metrics=metrics, command=command))
+    fitted_bundle = replace_parts(bundle, path, metrics=metrics, command=command)
+    return Forecaster(fitted_bundle, facts=panel.meta.facts)
 
 
 def _train(

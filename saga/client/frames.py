@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from saga.client.service_connection import ServiceError
 from saga.errors import UsageError
+from saga.files.arrow_streams import to_arrow
 
 FrameT = TypeVar("FrameT")  # a DataFrame of pandas or polars, or an Arrow table
 
@@ -35,19 +36,19 @@ class Answer(Generic[FrameT]):
 
 
 def to_parquet(frame: FrameT) -> bytes:
-    """The frame as Parquet; an index of pandas is left out.
+    """The frame as Parquet; a named index of pandas becomes columns.
 
-    Raises UsageError unless the frame is of pandas, polars or Arrow.
+    Raises UsageError unless the frame is of pandas, polars or Arrow, and a column has one type.
     """
-    if _library(frame) == "pandas":
-        table = pa.Table.from_pandas(frame, preserve_index=False)
-    elif hasattr(frame, "__arrow_c_stream__"):
-        table = pa.table(frame)
-    else:
+    if not hasattr(frame, "__arrow_c_stream__"):
         raise UsageError(
             "Persons are a pandas or polars DataFrame or an Arrow table, "
             f"not {type(frame).__name__}."
         )
+    try:
+        table = to_arrow(frame)
+    except (pa.ArrowException, ValueError, TypeError):  # its message repeats cells
+        raise UsageError("A column mixes types, or two have one name. Convert it first.") from None
     target = io.BytesIO()
     pq.write_table(table.replace_schema_metadata(None), target, compression="zstd")
     return target.getvalue()

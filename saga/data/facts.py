@@ -325,15 +325,16 @@ def shipped_facts() -> Facts:
 
 def open_facts(source: str | Path | None) -> Facts:
     """The facts of `read_facts`, or the shipped ones if `source` is None."""
-    return shipped_facts() if source is None else read_facts(Path(source))
+    return shipped_facts() if source is None else read_facts(source)
 
 
-def read_facts(source: Path) -> Facts:
+def read_facts(source: str | Path) -> Facts:
     """The shipped facts, some replaced by the values of an office's CSV file or folder.
 
     Raises InputError with file, line and column if there is no file, a series is unknown, a year
     occurs twice or is missing, a unit differs, or a value is not possible.
     """
+    source = Path(source)
     files = sorted(source.glob("*.csv")) if source.is_dir() else [source]
     if not files or not files[0].is_file():
         raise InputError.of(

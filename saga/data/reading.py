@@ -35,7 +35,7 @@ from saga.data.rules import RULES, describe_violations, find_violations, is_outs
 from saga.data.statistics_files import STATISTICS, value_labels
 from saga.errors import FileProblem, InputError, Problem, UsageError
 from saga.files.atomic import digest_file
-from saga.files.data_frames import ArrowStream, Columns, to_polars
+from saga.files.data_frames import Rows, to_polars
 from saga.files.folders import File, open_place
 from saga.requests import OnError
 from saga.schema import BY_NAME, COLUMNS, EXIT, MAX_AGE, MIN_AGE, MONEY, REQUIRED, Column
@@ -63,10 +63,6 @@ _THOUSANDS = r"^\d{1,3}([,'\u2019\s]\d{3})+$"
 _DOTTED = r"^\s*-?[1-9]\d{0,2}\.\d{3}\s*$"  # a number whose dot may separate thousands
 _ONE_CODE = "Write codes the same way in all files, or name all spellings in the mapping."
 MAX_CODES = 500  # a column with more codes names persons or places, it does not describe them
-
-
-Rows = str | Path | ArrowStream | Columns
-"""What a panel is read from: a place, a data frame, or a dictionary of columns."""
 
 
 @dataclass(frozen=True)

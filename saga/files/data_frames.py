@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 import polars as pl
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 # The second, of a type that polars does not know, is no `Exception`.
 POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
-_INDEX = "__index_level_0__"  # an index of pandas that has no name
 
 
 class ArrowStream(Protocol):
@@ -27,6 +27,8 @@ class ArrowStream(Protocol):
 
 
 Columns = Mapping[str, Sequence[object]]
+Rows = str | Path | ArrowStream | Columns
+"""What a table is read from: a place, a data frame, or a dictionary of columns."""
 
 
 def is_frame(table: object) -> TypeGuard[ArrowStream]:
@@ -51,8 +53,10 @@ def to_polars(table: ArrowStream | Columns, subject: str) -> pl.DataFrame:
         )
     import pyarrow as pa  # takes long to import, and a panel in files does not need it
 
+    from saga.files.arrow_streams import to_arrow
+
     try:  # by pyarrow, because polars would leave out the index of pandas
-        return pl.DataFrame(_with_years(pa.table(table))).drop(_INDEX, strict=False)
+        return pl.DataFrame(_with_years(to_arrow(table)))
     except (
         pa.ArrowException,
         *POLARS_ERRORS,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,9 @@ from scipy.sparse import csr_matrix
 
 from saga.batch.run_folder import MANIFEST, put_part
 from saga.data.groups import UNKNOWN
-from saga.data.small_tables import place_of_row, read_small
+from saga.data.small_tables import name_of, place_of_row, read_small
 from saga.errors import InputError, Problem
+from saga.files.data_frames import Rows
 from saga.files.folders import Folder, put_json
 from saga.files.tables import read_provenance
 from saga.population.group_bands import central_range
@@ -68,16 +68,17 @@ class Targets:
         return frame.rename({_label(name): name for name in self.groups})
 
 
-def read_targets(path: str | Path) -> Targets:
-    """The targets of a CSV file, whose path or URL is given.
+def read_targets(source: Rows) -> Targets:
+    """The targets of a file, whose path or URL is given, or of a data frame.
 
     Raises InputError for missing, repeated or impossible values.
     """
-    frame = read_small(path, ["year", *_STATISTICS])
+    name = name_of(source, "the table of targets")
+    frame = read_small(source, ["year", *_STATISTICS], name)
     statistics = [name for name in _STATISTICS if name in frame.columns]
     if "year" not in frame.columns or len(statistics) != 1:
         raise InputError(
-            f"{path} must have the column year, columns of groups, and either total or mean. It "
+            f"{name} must have the column year, columns of groups, and either total or mean. It "
             f"has {', '.join(frame.columns)}."
         )
     (statistic,) = statistics
@@ -92,13 +93,13 @@ def read_targets(path: str | Path) -> Targets:
         problem = Problem(
             "target",
             "a year is not a whole number, or an amount is not a positive number",
-            f"Mend {place_of_row(path, bad[0])} of the file",
+            f"Mend {place_of_row(source, bad[0])}",
             column=statistic,
             count=len(bad),
         )
-        raise InputError(f"{path} has targets that cannot be met", [problem])
+        raise InputError(f"{name} has targets that cannot be met", [problem])
     if frame.select("year", *groups).is_duplicated().any():
-        raise InputError(f"{path} has two targets of one year and group. Keep one of them.")
+        raise InputError(f"{name} has two targets of one year and group. Keep one of them.")
     return Targets(frame.rename({name: _label(name) for name in groups}), groups, statistic)
 
 

@@ -6,10 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-import polars as pl
-
 from saga.data.panel import Panel
-from saga.data.reading import Rows
+from saga.files.data_frames import Rows
 from saga.forecast_results import GroupForecasts, Result
 from saga.forecaster import Forecaster
 from saga.population.disclosure import DisclosureRules
@@ -25,7 +23,7 @@ def forecast_groups(
     request: PopulationRequest = PopulationRequest(),
     draws: Draws = Draws(),
     *,
-    weights: pl.DataFrame | None = None,
+    weights: Rows | None = None,
 ) -> GroupForecasts:
     """Statistics of groups by year with 90 % bands, as `saga score` and `saga tables` give them.
 
@@ -39,7 +37,7 @@ def forecast_groups(
         request: Groups, comparisons, events, rate and tax; with a reference, its paths are
             simulated, too.
         draws: Number of paths, seed and scenario.
-        weights: person_id and weight, for persons who are a sample.
+        weights: A table of person_id and weight, for persons who are a sample.
 
     Raises:
         InputError: If nobody can be forecast, or a person has no weight.
@@ -60,7 +58,7 @@ def tabulate(
     forecaster: Forecaster,
     paths: Result,
     request: PopulationRequest,
-    weights: pl.DataFrame | None = None,
+    weights: Rows | None = None,
     reference: Result | None = None,
     check_cells: Callable[[int], object] = lambda _: None,
 ) -> TableSteps[GroupForecasts]:

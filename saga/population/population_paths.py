@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from saga.data.facts import Facts
 from saga.data.panel import Panel
 from saga.errors import UsageError
+from saga.files.data_frames import Rows
 from saga.model_error import EVERYBODY, GROUPS, ModelError
 from saga.pages.group import TOTAL
 from saga.population.career_groups import with_career_groups
@@ -136,7 +136,7 @@ def population_of(
     paths: PathRows,
     panel: Panel | None,
     request: PopulationRequest,
-    weights: str | Path | pl.DataFrame | None,
+    weights: Rows | None,
     rule: TaxRule,
     facts: Facts,
     reference: PathRows | None = None,

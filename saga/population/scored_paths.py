@@ -13,13 +13,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.batch.run_folder import MANIFEST
+from saga.data.casting import read_column
 from saga.data.groups import UNKNOWN
 from saga.data.panel import Panel
-from saga.data.small_tables import place_of_row, read_small
+from saga.data.small_tables import name_of, place_of_row, read_small
 from saga.errors import InputError, Problem, UsageError
+from saga.files.data_frames import Rows
 from saga.files.folders import open_folder, read_json_of
 from saga.files.tables import read_provenance
-from saga.schema import CATEGORICAL
+from saga.schema import BY_NAME, CATEGORICAL
 
 Floats = NDArray[np.float64]
 
@@ -197,7 +199,7 @@ def read_persons(
     scored: PathRows,
     panel: Panel | None,
     by: Sequence[str],
-    weights: str | Path | pl.DataFrame | None,
+    weights: Rows | None,
 ) -> pl.DataFrame:
     """What is known of the persons of a run beside their paths: a row each, groups and a weight.
 
@@ -212,7 +214,7 @@ def read_persons(
         frame = frame.join(last_known(panel, static, scored.columns), on="person_id", how="left")
         _require(frame, BIRTH, "the panel")
     if weights is not None:
-        name = "the table of weights" if isinstance(weights, pl.DataFrame) else str(weights)
+        name = name_of(weights, "the table of weights")
         known = _read_weights(weights, name)
         frame = frame.join(known, on="person_id", how="left")
         _require(frame, "weight", name)
@@ -295,25 +297,24 @@ def last_known(
     )
 
 
-def _read_weights(source: str | Path | pl.DataFrame, name: str) -> pl.DataFrame:
-    frame = source if isinstance(source, pl.DataFrame) else read_small(source, ["weight"])
+def _read_weights(source: Rows, name: str) -> pl.DataFrame:
+    frame = read_small(source, ["weight"], name)
     if missing := {"person_id", "weight"} - set(frame.columns):
         raise InputError(
             f"{name} lacks the column {min(missing)}. It has {', '.join(frame.columns)}."
         )
     frame = frame.select(
-        pl.col("person_id").cast(pl.String), pl.col("weight").cast(pl.Float64, strict=False)
+        read_column(frame["person_id"], BY_NAME["person_id"])[0],
+        pl.col("weight").cast(pl.Float64, strict=False),
     )
     if frame["person_id"].is_duplicated().any():
         raise InputError(f"{name} has a person twice. Give one weight for each person.")
     bad = (~(frame["weight"].is_finite() & (frame["weight"] > 0)).fill_null(False)).arg_true()
     if len(bad):
-        where = f"row {bad[0] + 1}"
-        if not isinstance(source, pl.DataFrame):
-            where = place_of_row(source, bad[0])
         raise InputError(
-            f"{name} has weights that are not positive numbers, first in {where}. Give each person "
-            "a weight above 0, or leave the person out of the paths."
+            f"{name} has weights that are not positive numbers, first in "
+            f"{place_of_row(source, bad[0])}. Give each person a weight above 0, or leave the "
+            "person out of the paths."
         )
     return frame
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -12,10 +13,25 @@ import pyarrow as pa
 import pytest
 from polars.testing import assert_frame_equal
 
-from saga import Forecaster, ForecastRequest, LifetimeRequest, Panel, UsageError, read_panel
+from saga import (
+    Draws,
+    Forecaster,
+    ForecastRequest,
+    InputError,
+    LifetimeRequest,
+    Panel,
+    PopulationRequest,
+    UsageError,
+    forecast_groups,
+    read_panel,
+)
 from saga.cli import console
+from saga.client.frames import to_parquet
 from saga.files.data_frames import ArrowStream
 from saga.forecast_results import Forecasts, show_value
+from saga.macro.scenarios import scenario_from
+from saga.population.alignment import read_targets
+from saga.population.scored_paths import PathRows, read_persons
 
 PEOPLE = Path(__file__).resolve().parents[2] / "examples" / "people.csv"
 TEXT = {"person_id": str}
@@ -54,6 +70,69 @@ def test_every_kind_of_frame_gives_the_panel_of_the_file(source: ArrowStream) ->
     panel = read_panel(source)
     assert_frame_equal(panel.frame, read_panel(PEOPLE).frame)
     assert panel.meta.ignored == ()
+
+
+PERSONS = pl.read_csv(PEOPLE, schema_overrides={"person_id": pl.String})
+DRAWS = Draws(n_paths=2)
+PATHS = PathRows(pl.LazyFrame({"person_id": ["1", "2"], "path": 0, "year": 2023}), {})
+# How each table that Python takes is read, and one of its kind.
+TABLES: dict[str, tuple[Callable[[Forecaster, Any], object], pl.DataFrame]] = {
+    "forecast": (lambda f, t: f.forecast(t, horizons=1).table.rows(), PERSONS),
+    "lifetime": (lambda f, t: f.lifetime(t, draws=DRAWS).table.rows(), PERSONS),
+    "pensions": (lambda f, t: f.pensions(t, draws=DRAWS).table.rows(), PERSONS),
+    "weights": (
+        lambda _, t: read_persons(PATHS, None, (), t).rows(),
+        pl.DataFrame({"person_id": ["1", "2"], "weight": [2.0, 3.5]}),
+    ),
+    "inflow": (
+        lambda _, t: PopulationRequest(inflow=t).inflow,
+        pl.DataFrame({"year": [2030, 2031], "age": 20, "persons": 3.5, "sex": ["male", None]}),
+    ),
+    "scenario": (
+        lambda _, t: scenario_from(t, None),
+        pl.DataFrame(
+            {"year": [2030], "unemployment": 0.07, "real_wage_growth": 0.01, "inflation": 0.02}
+        ),
+    ),
+    "targets": (
+        lambda _, t: read_targets(t).frame.select("year", "target_sex", "mean").rows(),
+        pl.DataFrame({"year": [2030, 2030], "sex": ["female", "male"], "mean": [3e5, 4e5]}),
+    ),
+    "client": (lambda _, t: read_panel(pl.read_parquet(to_parquet(t))).frame.rows(), PERSONS),
+}
+KINDS: dict[str, Callable[[pl.DataFrame], ArrowStream]] = {
+    "pandas": pl.DataFrame.to_pandas,
+    "index": lambda table: table.to_pandas().set_index(table.columns[0]),
+    "arrow": pl.DataFrame.to_arrow,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_that_python_takes_may_be_a_frame_of_each_library(
+    table: str, kind: str, forecaster: Forecaster
+) -> None:
+    read, frame = TABLES[table]
+    assert read(forecaster, KINDS[kind](frame)) == read(forecaster, frame)
+
+
+@pytest.mark.parametrize("ids", [[1.0, 2.0], [1, 2], [" 1", "2 "]])
+def test_persons_of_weights_are_written_as_those_of_a_panel(ids: list[object]) -> None:
+    table = pd.DataFrame({"person_id": ids, "weight": [2, 3.5]})
+    persons = read_persons(PATHS, None, (), table)
+    assert persons["weight"].to_list() == [2, 3.5]
+
+
+@pytest.mark.parametrize(
+    ("weights", "why"),
+    [([1.0, -2.0], "not positive numbers, first in row 2"), (["1", "x"], "row 2 has something")],
+)
+def test_faulty_weights_of_a_frame_are_named_by_row(
+    weights: list[object], why: str, forecaster: Forecaster
+) -> None:
+    table = pd.DataFrame({"person_id": ["0001", "0002"], "weight": weights})
+    with pytest.raises(InputError, match=f"(?s)the table of weights .*{why}"):
+        forecast_groups(forecaster, PEOPLE, draws=DRAWS, weights=table)
 
 
 def test_an_empty_cell_of_pandas_is_unknown() -> None:

@@ -11,7 +11,9 @@ from saga.training.ensembles import train_folds
 
 import saga
 from saga import Bundle, Forecaster, UsageError, read_panel
+from saga.data.facts import read_facts
 from saga.data.split_salt import salt_beside, with_salt
+from tests.saga.data.test_facts import CPI_2026, office_file
 from tests.toy_training import QUIET, make_panel
 
 Columns = Mapping[str, Sequence[object]]
@@ -70,6 +72,26 @@ def test_a_fitted_forecaster_reads_the_names_that_it_was_told(
     assert set(table["horizon"]) == {5}
     with pytest.raises(UsageError, match="Leave pid out"):
         saga.fit(fitted.panel(columns), id="pid")
+
+
+@pytest.mark.slow
+def test_a_forecaster_reads_later_frames_as_the_first_or_refuses_them(
+    fitted: Forecaster, columns: Columns, config: Path, tmp_path: Path
+) -> None:
+    """By the same names and price index; how a panel was read is not known, also after loading."""
+    facts = read_facts(office_file(tmp_path, CPI_2026))
+    later = {**columns, "t": [year + 12 for year in columns["t"]]}  # type: ignore[operator]
+    later["birth_year"] = [year + 12 for year in columns["birth_year"]]  # type: ignore[operator]
+    names = {"columns": {"person_id": "pid", "year": "t", "earnings": "wage"}}
+    panel = read_panel(later, mapping=names, facts=facts)
+    assert Forecaster(fitted.bundle, facts=facts).panel(later).frame.equals(panel.frame)
+    assert not fitted.panel(later).frame.equals(panel.frame)
+    of_panel = saga.fit(panel, config=config, time_limit=1e-3, out=tmp_path / "b")
+    assert of_panel.facts is facts
+    for forecaster in (of_panel, Forecaster.load(tmp_path / "b")):
+        assert forecaster.panel(panel) is panel
+        with pytest.raises(UsageError, match=r"fitted on a panel.*Give read_panel"):
+            forecaster.forecast(later)
 
 
 @pytest.mark.slow
