@@ -56,6 +56,7 @@ _SPELLINGS = (  # of an id, by other programs: patterns and what they are withou
     (r"^(\d{6}|\d{8})-(\d{4})$", "${1}${2}"),  # a Swedish personal identity number
     (r"^\{(.*)\}$", "${1}"),
     (r"^=?[\"'\u2019](.*?)[\"'\u2019]?$", "${1}"),  # Excel's signs of a text
+    (r"^([+-]?)[.,](\d+)$", "${1}0.${2}"),
     (r"^true$", "1"),
     (r"^false$", "0"),
 )
@@ -489,7 +490,8 @@ def read_panel(
     Example:
         >>> from saga import read_panel
         >>> columns = {"pid": ["a"], "year": [2022], "birth_year": [1985], "wage": [310_000]}
-        >>> read_panel(columns, mapping={"columns": {"person_id": "pid", "earnings": "wage"}})
+        >>> names = {"person_id": "pid", "earnings": "wage"}
+        >>> print(read_panel(columns, mapping={"columns": names}))
         Panel panel
           rows     1 person-year of 1 person
           years    2022 to 2022
@@ -514,9 +516,10 @@ def require_one_spelling(
 ) -> None:
     """Raise InputError for ids or codes that differ between files by what programs change.
 
-    Programs that store ids as numbers lose leading zeros or add `.0`, so `007`, `7` and `7.0` of
-    several files may be one person. So may `1e5` and `100000`, `1,001` and `1001`, `a7` and `A7`,
-    `true` and `1`, and a letter and the same with its accent apart. In one file they are two.
+    Programs that store ids as numbers lose zeros before and after them, or add `.0`, so `007`, `7`
+    and `7.0` of several files may be one person. So may `1.50` and `1.5`, `1e5` and `100000`,
+    `1,001` and `1001`, `a7` and `A7`, `true` and `1`, and a letter and the same with its accent
+    apart. In one file they are two.
 
     Args:
         texts: The distinct texts as they are `written` in files, and as they are `read`: spellings
@@ -530,9 +533,9 @@ def require_one_spelling(
         key = key.str.replace_all(pattern, plain)
     number = key.str.replace_all(r"[,'\u2019\s]", "")
     key = number.zip_with(key.str.contains(_THOUSANDS), key)
-    power = key.str.extract(r"^(\d+(?:\.\d+)?e\+?\d{1,2})$").cast(pl.Float64).cast(pl.String)
+    power = key.str.extract(r"^(\d+(?:\.\d+)?e[+-]?\d{1,2})$").cast(pl.Float64).cast(pl.String)
     key = power.zip_with(power.is_not_null(), key)
-    key = key.str.replace(r"^\+?(\d+)([.,]0+)?$", "${1}").str.strip_chars_start("0")
+    key = key.str.replace(r"^\+?(-?\d+)(?:[.,](\d*?)0*)?$", "${1}.${2}").str.strip_chars_start("0")
     table = texts.with_columns(key=key)
     several = table.filter(pl.col("read").n_unique().over("key") > 1)
     if several.is_empty():
@@ -559,7 +562,7 @@ def require_one_spelling(
     raise InputError.of(
         f"the {whose} differ between files",
         "person-id" if is_person else "code-spelling",
-        f"{what} of {file} is written otherwise in {other} (leading zeros, .0, an exponent, true "
+        f"{what} of {file} is written otherwise in {other} (leading zeros, 1.50, an exponent, true "
         "for 1, capital letters, other codes of the same letters, signs of numbers), so it may be "
         f"one {meant}",
         fix,
