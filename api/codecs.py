@@ -195,7 +195,7 @@ def parse_table(
             (for example true and false in place of numbers), or a text is too long.
     """
     options = validate(model, read_query(query))
-    frame = _with_plain_names(READER.read(body, kind, max_persons * MAX_YEARS))
+    frame = with_plain_names(READER.read(body, kind, max_persons * MAX_YEARS))
     # The first person's cells may stand for names.
     if kind == CSV and not BY_NAME.keys() & set(frame.columns):
         raise refused("no-columns")
@@ -212,7 +212,7 @@ def parse_table(
     return Call(frame, options)
 
 
-def _with_plain_names(frame: pl.DataFrame) -> pl.DataFrame:
+def with_plain_names(frame: pl.DataFrame) -> pl.DataFrame:
     """The table with names of a panel's columns as they are, whatever their case and blanks.
 
     Names that would then be one stay as they are.

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 import polars as pl
 from fastapi import APIRouter, Request, Response
-from saga.api.codecs import JSON, check_no_flags, decode_json, read_query, validate
+from saga.api.codecs import (
+    JSON,
+    check_no_flags,
+    decode_json,
+    read_query,
+    validate,
+    with_plain_names,
+)
 from saga.api.negotiation import check_body_type, json_response
 from saga.api.openapi import json_body, problem_responses, request_body
 from saga.api.problems import visible_problems
@@ -126,16 +133,16 @@ def _read_table(
 ) -> tuple[pl.DataFrame, PricesOption]:
     """Outcomes in a table body, and the prices of their amounts."""
     prices = validate(OutcomesOptions, read_query(query)).prices
-    frame = READER.read(body, kind, MAX_OUTCOMES)
+    frame = with_plain_names(READER.read(body, kind, MAX_OUTCOMES))
     if set(frame.columns) != set(_COLUMNS):
         raise refused("outcome-columns", {"columns": ", ".join(_COLUMNS)})
     check_no_flags(frame)
-    try:
-        table = frame.select(
-            "person_id", pl.col("year").cast(pl.Int64), pl.col("earnings").cast(pl.Float64)
-        )
-    except pl.exceptions.PolarsError:
-        raise refused("outcome-types") from None
+    (years, is_no_year), (earnings, is_no_number) = (
+        read_column(frame[name], BY_NAME[name]) for name in ("year", "earnings")
+    )
+    if is_no_year.any() or is_no_number.any():
+        raise refused("outcome-types")
+    table = pl.DataFrame([frame["person_id"], years.cast(pl.Int64), earnings])
     table = _with_person_ids(table)
     invalid = table.filter(
         pl.any_horizontal(pl.all().is_null())

@@ -271,15 +271,42 @@ def test_what_is_no_outcome_is_refused_with_its_place_and_no_value(
     assert "P" * 65 not in answer.text
 
 
-def test_person_ids_of_a_table_are_read_as_those_of_a_panel(
-    with_ledger: Running, person: Person
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"person_id": [7.0], "year": [2023], "earnings": [1.0]},
+        {"Person_ID": ["7"], " YEAR": [2023.0], "earnings ": [1]},
+        {"person_id": [" 7 "], "year": [" 2023"], "earnings": ["1.0 "]},
+    ],
+)
+def test_a_table_is_read_as_that_of_a_panel(
+    with_ledger: Running, person: Person, table: dict[str, list[object]]
 ) -> None:
+    """Whatever the case and blanks of names, and numbers and years in any type."""
     with_ledger.forecast({"persons": [person("7")], **OPTIONS, "record": True})
-    table = encoded(pl.DataFrame({"person_id": [7.0], "year": [2023], "earnings": [1.0]}))
     answer = with_ledger.client.post(
-        "/v1/outcomes", content=table, headers={"Content-Type": PARQUET}
+        "/v1/outcomes", content=encoded(pl.DataFrame(table)), headers={"Content-Type": PARQUET}
     )
     assert counts(answer)["new"] == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "rule"),
+    [
+        ({**P1, "year": 2023.5}, "column-type"),
+        ({**P1, "earnings": "271 828"}, "column-type"),
+        ({"person_id": "P1", "Year": 2023, "year ": 2023, "earnings": 271_828.0}, "columns"),
+    ],
+)
+def test_cells_and_names_that_can_be_read_in_two_ways_are_refused(
+    without_records: Running, table: dict[str, object], rule: str
+) -> None:
+    answer = without_records.client.post(
+        "/v1/outcomes", content=encoded(pl.DataFrame([table])), headers={"Content-Type": PARQUET}
+    )
+    (problem,) = answer.json()["problems"]
+    assert (answer.status_code, problem["rule"]) == (422, rule)
+    assert "271" not in answer.text
 
 
 def test_without_a_ledger_nothing_changes_and_calls_that_need_one_fail(
