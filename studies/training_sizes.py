@@ -25,7 +25,6 @@ from saga.evaluation.scoring.comparison import BUNDLE_NAME
 from saga.evaluation.scoring.evaluation_settings import Sample
 from saga.evaluation.selection import select_baselines
 from saga.training.fit import settings_for
-from saga.training.privacy import private_settings
 from saga.training.train_config import AUTO, TrainConfig
 from saga.training.transfer import Source
 
@@ -74,10 +73,9 @@ def judge_size(
     recipes: dict[str, tuple[str | TrainConfig, Path | None]] = {BUNDLE_NAME: (AUTO, source)}
     if privacy:
         n_training = len(persons_of(outside, "train", SHARES))
-        usual = settings_for(AUTO, n_training, Source.open(source))
         recipes[UNTRAINED] = ("zero-shot", source)
         for epsilon in privacy:
-            settings = private_settings(usual, epsilon, n_training)
+            settings = settings_for(AUTO, n_training, Source.open(source), epsilon)
             recipes[f"epsilon {epsilon:g}"] = (settings, source)
     else:
         recipes[SCRATCH] = (AUTO, None)

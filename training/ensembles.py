@@ -93,7 +93,7 @@ def train_members(
     """
     run = run or RunOptions()
     source = None if run.source is None else Source.open(run.source)
-    settings = settings_for(config, len(persons_of(panel, "train", shares)), source)
+    settings = settings_for(config, len(persons_of(panel, "train", shares)), source, run.privacy)
     with_trees = allows_trees(panel, settings)
     if settings.members == 1 and not with_trees:
         bundle = train(panel, out, config=settings, seed=seed, until=until, shares=shares, run=run)
@@ -160,7 +160,7 @@ def train_folds(
     source = None if run.source is None else Source.open(run.source)
     shares = _FOLD_SHARES if judged is None else _EVERYBODY
     n_persons = round(len(panel.persons()) * shares["train"] * (1 - 1 / n_folds))
-    settings = replace(settings_for(config, n_persons, source), members=1)
+    settings = replace(settings_for(config, n_persons, source, run.privacy), members=1)
     if settings.privacy is not None:
         raise UsageError(
             "Each person would train several members, and the promise of --privacy would be spent "

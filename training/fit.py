@@ -31,7 +31,12 @@ from saga.training.harness import RunFolder, RunOptions, fit_module, progress_ca
 from saga.training.head_subspaces import head_diversity
 from saga.training.module import ForecastModule
 from saga.training.person_parts import PersonParts
-from saga.training.privacy import PrivacyPlan, PrivateModule, check_promise
+from saga.training.privacy import (
+    PrivacyPlan,
+    PrivateModule,
+    check_promise,
+    private_settings,
+)
 from saga.training.train_config import (
     AUTO,
     TrainConfig,
@@ -162,7 +167,7 @@ def train(
     """
     run = run or RunOptions()
     source = None if run.source is None else Source.open(run.source)
-    settings = settings_for(config, len(persons_of(panel, "train", shares)), source)
+    settings = settings_for(config, len(persons_of(panel, "train", shares)), source, run.privacy)
     also = run.also
     if until is not None:
         panel, also = cut(panel, until), [cut(further, until) for further in also]
@@ -228,12 +233,16 @@ def train(
 
 
 def settings_for(
-    config: str | Path | TrainConfig, n_persons: int, source: Source | None = None
+    config: str | Path | TrainConfig,
+    n_persons: int,
+    source: Source | None = None,
+    privacy: float | None = None,
 ) -> TrainConfig:
     """The configuration, which has the shape of the source if there is one.
 
-    `n_persons` is the number of training persons, for the configuration "auto". Raises UsageError
-    if the configuration cannot be used, or the source has another shape.
+    `n_persons` is the number of training persons, for the configuration "auto" and a training with
+    the epsilon `privacy`. Raises UsageError if the configuration cannot be used, or the source has
+    another shape.
     """
     shape = None if source is None else source.model
     if isinstance(config, TrainConfig):
@@ -244,8 +253,13 @@ def settings_for(
         settings = choose_config(n_persons, shape)
     else:
         settings = load_config(config, shape)
-    if source is None:
-        return settings
+    if source is not None:
+        settings = _with_inputs_of(source, settings)
+    return settings if privacy is None else private_settings(settings, privacy, n_persons)
+
+
+def _with_inputs_of(source: Source, settings: TrainConfig) -> TrainConfig:
+    """The configuration with the inputs that a source has. Raises UsageError if it hides others."""
     without = source.transforms.without
     if settings.without and set(settings.without) != set(without):
         raise UsageError(

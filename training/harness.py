@@ -88,6 +88,7 @@ class RunOptions:
             all their persons are training persons.
         limit: When training ends with what it has.
         judged: The sibling of a final bundle (`saga.training.ensembles.train_final`).
+        privacy: Epsilon of a private training (`saga.training.privacy`).
     """
 
     resume: bool = False
@@ -99,6 +100,7 @@ class RunOptions:
     also: Sequence[Panel] = ()
     limit: TimeLimit = field(default_factory=lambda: TimeLimit())
     judged: Bundle | None = None
+    privacy: float | None = None
 
 
 @dataclass(frozen=True)

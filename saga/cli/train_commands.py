@@ -15,7 +15,6 @@ from saga.requests import Draws
 
 if TYPE_CHECKING:
     from saga.bundle import Bundle
-    from saga.training.train_config import TrainConfig
 
 # What the judged bundle of --final decides.
 _OF_RECIPE = ("config", "seed", "also", "until", "folds", "shares", "privacy")
@@ -86,10 +85,8 @@ def train(
     from saga.data.split import SPLIT_SHARES, parse_shares, persons_of
     from saga.data.split_salt import salted_beside
     from saga.training.ensembles import train_final, train_folds, train_members
-    from saga.training.fit import settings_for
     from saga.training.harness import RunOptions
     from saga.training.train_config import choose_start
-    from saga.training.transfer import Source
 
     judged = None
     if final is not None:
@@ -112,13 +109,6 @@ def train(
     )
     if start is not None:
         console.note(f"Training starts from the weights of {start}.")
-    chosen: str | TrainConfig = config
-    if privacy is not None:
-        from saga.training.privacy import private_settings
-
-        n_training = len(persons_of(persons, "train", divided))
-        usual = settings_for(config, n_training, None if start is None else Source.open(start))
-        chosen = private_settings(usual, privacy, n_training)
     run = RunOptions(
         resume=resume,
         devices=devices,
@@ -127,6 +117,7 @@ def train(
         source=start,
         report=None if as_json else console.note,
         also=[reading.read(further) for further in also or ()],
+        privacy=privacy,
     )
     if judged is not None:
         bundle = train_final(
@@ -137,7 +128,7 @@ def train(
             persons,
             out,
             folds,
-            config=chosen,
+            config=config,
             seed=draws.seed,
             until=until,
             run=run,
@@ -148,7 +139,7 @@ def train(
         bundle = train_members(
             persons,
             out,
-            config=chosen,
+            config=config,
             seed=draws.seed,
             until=until,
             shares=divided,

@@ -13,13 +13,13 @@ from opacus.accountants import RDPAccountant
 from saga.training import privacy
 from saga.training.data import Batch, RandomBatches, make_batch
 from saga.training.ensembles import train_folds, train_members
-from saga.training.fit import prepare
+from saga.training.fit import prepare, settings_for
 from saga.training.harness import RunOptions, TimeLimit
 from saga.training.masking import Masking
 from saga.training.module import ForecastModule
 from saga.training.privacy import PrivacyPlan, PrivateModule, private_settings
 from saga.training.states.state_fit import fit_state_network
-from saga.training.train_config import choose_config
+from saga.training.train_config import TrainConfig, choose_config
 from scipy.stats import norm
 
 from saga.bundle import Bundle
@@ -254,13 +254,25 @@ def test_what_would_break_the_promise_is_refused(
 def test_folds_and_weights_that_know_the_persons_are_refused(
     panel: Panel, bundles: list[Bundle], tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="--folds"):
-        train_folds(panel, tmp_path / "b", 3, config=CONFIG, run=QUIET)
+    for config, private in ((CONFIG, QUIET), (TOY, replace(QUIET, privacy=EPSILON))):
+        with pytest.raises(UsageError, match="--folds"):
+            train_folds(panel, tmp_path / "b", 3, config=config, run=private)
     run = replace(QUIET, source=bundles[0].path)
     with pytest.raises(UsageError, match="same name, toy"):
         train_members(panel, tmp_path / "b", config=replace(CONFIG, scale_free=True), run=run)
     with pytest.raises(UsageError, match="without noise"):
         fit_state_network(bundles[0].path, panel, out=tmp_path / "b", progress=False)
+
+
+@pytest.mark.parametrize("config", [TOY, CONFIG, "auto", "tiny"])
+def test_a_private_run_has_the_same_settings_wherever_they_are_resolved(
+    config: TrainConfig | str,
+) -> None:
+    """A training resolves those of a member again, which must not add to the noise."""
+    private = settings_for(config, 170, privacy=EPSILON)
+    assert private == private_settings(settings_for(config, 170), EPSILON, 170)
+    assert private == settings_for(private, 170, privacy=EPSILON)
+    assert private.privacy == EPSILON
 
 
 def test_trees_members_and_early_stopping_have_no_promise() -> None:
