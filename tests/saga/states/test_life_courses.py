@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ from saga.states.life_courses import (
     LifeCourseSimulator,
     ZeroRuns,
 )
-from saga.states.state_network import StateNetwork
+from saga.states.state_network import MAX_LOOKAHEAD, StateNetwork
 
 PATHS = 40
 
@@ -69,10 +70,22 @@ def test_spells_keep_the_last_known_codes_and_their_first_years() -> None:
 
 
 def test_zero_runs_are_counted_to_the_end_of_the_path() -> None:
-    runs = ZeroRuns.of_paths(np.array([[5.0, 0, 3, 0, 0]]).T == 0)
-    assert runs.zero_years[:, 0].tolist() == [0, 1, 0, 2, 1]
-    assert runs.years_left[:, 0].tolist() == [0, 3, 0, 1, 0]
-    assert runs.zero_to_end[:, 0].tolist() == [False, False, False, True, True]
+    """Every pattern of six years, after a run of zeros that is longer than the lookahead.
+
+    Death is allowed in a year if it and all later years of the path are zero, and only then.
+    """
+    patterns = np.array(list(product([False, True], repeat=6)))
+    before = np.ones((len(patterns), MAX_LOOKAHEAD + 2), bool)
+    paths = np.hstack([before, patterns])
+    runs = ZeroRuns.of_paths(paths.T)
+    steps = paths.shape[1]
+    for t in range(steps):
+        for k, path in enumerate(paths[:, t:].tolist()):
+            run = len(list(takewhile(bool, path)))
+            left = steps - 1 - t if path[0] else 0
+            assert runs.zero_years[t, k] == min(run, MAX_LOOKAHEAD + 1)
+            assert runs.years_left[t, k] == min(left, MAX_LOOKAHEAD)
+            assert runs.zero_to_end[t, k] == all(path)
 
 
 @pytest.fixture(scope="module")
