@@ -83,13 +83,16 @@ class BundleContents:
         return self.diagnostics if JUDGED in self.split else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Bundle(BundleContents):
     """A verified bundle in memory."""
 
     path: Path
     schema: dict[str, Any]
     manifest: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"<Bundle {self.path}: {self.digest[:12]}, trained on {self.trained_on}>"
 
     @property
     def digest(self) -> str:

@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 _BLOCK_ROWS = 20_000  # rows that are interpolated at once
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Marginals(PersonForecasts):
     """Distributions of earnings of n persons over horizons 1..H.
 

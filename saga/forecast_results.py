@@ -107,7 +107,7 @@ class Result(Summarised):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.table.__arrow_c_stream__(requested_schema)
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         with pl.Config(
             tbl_hide_dataframe_shape=True,
             tbl_hide_column_data_types=True,

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from numbers import Integral
 from pathlib import Path
-from typing import Protocol, Self
+from typing import NoReturn, Protocol, Self
 
 import numpy as np
 import polars as pl
@@ -272,6 +272,18 @@ class Forecaster(Summarised):
     def rollout(self) -> RolloutName:
         """How paths are simulated."""
         return self.model.rollout
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError(
+            "A forecaster is not pickled. In the other process call Forecaster.load(path) with the "
+            "path of its bundle (saga.fit(..., out=path) keeps one), or Forecaster(bundle) with "
+            "`forecaster.bundle`, which can be pickled; or forecast here with workers=N."
+        )
+
+    def __copy__(self) -> Self:
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        return other
 
     def with_model(self, model: BundleModel) -> Self:
         """The same forecaster with another model, as a study of the macro process needs."""

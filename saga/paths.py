@@ -12,7 +12,7 @@ from saga.person_forecasts import PersonForecasts
 from saga.schema import MAX_AGE
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Paths(PersonForecasts):
     """M simulated futures of n persons over horizons 1..H.
 

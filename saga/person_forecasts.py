@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga.errors import UsageError
+from saga.summaries import count
 
 Rows = NDArray[np.generic] | slice
 
@@ -55,6 +56,12 @@ class PersonForecasts:
 
     def __len__(self) -> int:
         return len(self.person_id)
+
+    def __repr__(self) -> str:
+        """The number of persons and the shapes, and no value of a person."""
+        arrays = {item.name: getattr(self, item.name) for item in fields(self)}
+        shapes = (f"{n} {a.shape}" for n, a in arrays.items() if np.ndim(a) > 1)
+        return f"<{type(self).__name__} of {count(len(self), 'person')}: {', '.join(shapes)}>"
 
     def take(self, rows: Rows) -> Self:
         """The forecasts of a subset of persons: an index, mask or slice."""

@@ -35,14 +35,19 @@ class Summary:
 
 
 class Summarised(ABC):
-    """An object that Python and notebooks show by its summary."""
+    """An object that `print` and notebooks show by its summary, and logs in one line."""
 
     @abstractmethod
     def summary(self) -> Summary:
         """What the object is."""
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return self.summary().text
+
+    def __repr__(self) -> str:
+        summary = self.summary()
+        name, line = next(iter(summary.lines.items()))
+        return f"<{summary.title}: {name} {line}>"
 
     def _repr_html_(self) -> str:
         return self.summary().html

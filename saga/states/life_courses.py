@@ -8,7 +8,7 @@ together only if that changes no bit (`saga.simulation.rollout`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -73,8 +73,8 @@ class LifeCourses:
     """
 
     paths: Paths
-    numbers: Mapping[str, NDArray[np.int16]]
-    codes: Mapping[str, tuple[str, ...]]
+    numbers: Mapping[str, NDArray[np.int16]] = field(repr=False)
+    codes: Mapping[str, tuple[str, ...]] = field(repr=False)
 
     def until(self, age: int) -> LifeCourses:
         """The years up to an age; where persons differ in age, later years are NaN and 0."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +34,7 @@ from saga.forecast_results import Forecasts, show_value
 from saga.macro.scenarios import scenario_from
 from saga.population.alignment import read_targets
 from saga.population.scored_paths import PathRows, read_persons
+from saga.states.life_courses import LifeCourses
 
 PEOPLE = Path(__file__).resolve().parents[2] / "examples" / "people.csv"
 TEXT = {"person_id": str}
@@ -201,7 +204,7 @@ def test_a_result_has_the_same_content_in_each_library(forecasts: Forecasts) -> 
 
 
 def test_a_result_shows_persons_years_units_and_warnings(forecasts: Forecasts) -> None:
-    for shown in (repr(forecasts), forecasts._repr_html_()):
+    for shown in (str(forecasts), forecasts._repr_html_()):
         assert "Forecasts of 2 persons" in shown
         assert "simulated people" in shown
         assert f"{forecasts.table['q50'][0]:,.0f}" in shown
@@ -212,7 +215,7 @@ def test_a_set_without_zero_that_begins_at_1_unit_begins_above_0_in_texts_alone(
     forecasts: Forecasts,
 ) -> None:
     moved = replace(forecasts, table=forecasts.table.with_columns(lower_90=pl.lit(1.0)))
-    for shown in (repr(moved), moved._repr_html_()):
+    for shown in (str(moved), moved._repr_html_()):
         assert shown.count("above 0") == len(moved.table)
     assert moved.to_arrow()["lower_90"].to_pylist() == [1.0] * len(moved.table)
     starts = [show_value("lower_90", x) for x in (0.0, 1.0, 1.5, 63_488.0)]
@@ -228,7 +231,7 @@ def test_a_share_or_ratio_below_1_is_shown_as_it_is(
     shares = forecasts.table.head(1).select("person_id", "mean", lower_90=0.9767, upper_90=1.0)
     shares = shares.with_columns(pl.lit("losers").alias(column))
     console.table(shares, "Groups")
-    shown = capsys.readouterr().out, repr(replace(forecasts, table=shares))
+    shown = capsys.readouterr().out, str(replace(forecasts, table=shares))
     for text in shown:
         assert "0.9767" in text
         assert "above 0" not in text
@@ -236,9 +239,43 @@ def test_a_share_or_ratio_below_1_is_shown_as_it_is(
 
 def test_a_lifetime_and_a_forecaster_have_a_summary(forecaster: Forecaster) -> None:
     lifetimes = forecaster.lifetime(read_panel(PEOPLE), LifetimeRequest(to_age=40))
-    assert "Lifetimes of 2 persons" in repr(lifetimes)
-    assert forecaster.bundle.digest[:12] in repr(forecaster)
+    assert "Lifetimes of 2 persons" in str(lifetimes)
+    assert forecaster.bundle.digest[:12] in str(forecaster)
     assert "<table>" in forecaster._repr_html_()
+
+
+def test_what_logs_show_is_one_short_line_without_values_of_persons(
+    forecaster: Forecaster, forecasts: Forecasts
+) -> None:
+    panel = read_panel(PEOPLE)
+    paths = forecaster.simulate(panel, DRAWS, to_horizon=3)
+    marginals = next(forecaster.marginals(panel, n_horizons=3))
+    shown = {
+        "<Panel panel: rows 10 person-years of 2 persons>": panel,
+        "<Forecasts of 2 persons: rows 4>": forecasts,
+        "<Paths of 2 persons: earnings (2, 3, 2)>": paths,
+        "<Marginals of 2 persons: grid (2, 3,": marginals,
+        "<Forecaster: bundle ": forecaster,
+        "<Bundle ": forecaster.bundle,
+        "LifeCourses(paths=<Paths": LifeCourses(paths, {"state": paths.earnings}, {}),
+    }
+    for begins, value in shown.items():
+        assert repr(value).startswith(begins)
+        assert "\n" not in repr(value)
+        assert len(repr(value)) < 200
+        assert not {"0001", f"{paths.earnings[0, 0, 0]:.0f}"} & set(re.findall(r"\w+", repr(value)))
+
+
+def test_bundle_and_results_are_pickled_and_a_forecaster_says_how_to_load_it(
+    forecaster: Forecaster, forecasts: Forecasts
+) -> None:
+    bundle, copied = pickle.loads(pickle.dumps((forecaster.bundle, forecasts)))
+    again = Forecaster(bundle, threads=1).forecast(copied.panel, ForecastRequest(horizons=(1, 5)))
+    assert_frame_equal(again.table, forecasts.table)
+    assert_frame_equal(copied.table, forecasts.table)
+    for used in (forecaster, forecaster.with_calibrator(forecaster.calibrator)):
+        with pytest.raises(UsageError, match=r"Forecaster\.load\(path\)"):
+            pickle.dumps(used)
 
 
 def test_the_summary_of_a_panel_has_no_value_of_a_person() -> None:
@@ -246,7 +283,7 @@ def test_the_summary_of_a_panel_has_no_value_of_a_person() -> None:
         person_id="x<b>" + pl.col("person_id"), spare=pl.lit("1")
     )
     panel: Panel = read_panel(frame)
-    for shown in (repr(panel), panel._repr_html_()):
+    for shown in (str(panel), panel._repr_html_()):
         assert "10 person-years of 2 persons" in shown
         assert "spare" in shown
         assert "x<b>" not in shown

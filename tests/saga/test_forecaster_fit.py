@@ -100,15 +100,15 @@ def test_the_leaderboard_ranks_the_bundle_among_its_rivals(fitted: Forecaster) -
     assert set(board["model"]) == {"saga", "carry", "groupq", "gbt"}
     for _, of_horizon in board.group_by("horizon"):
         assert of_horizon["crps_log"].is_sorted()
-    assert "left out" not in repr(fitted)
+    assert "left out" not in str(fitted)
 
 
 @pytest.mark.slow
 def test_amounts_below_the_floor_are_not_judged(columns: Columns, config: Path) -> None:
     thousands = {**columns, "wage": [w and w / 1000 for w in columns["wage"]]}  # type: ignore[operator]
     fitted = saga.fit(thousands, id="pid", time="t", target="wage", config=config)
-    assert "judgement: Scores would have no meaning" in repr(fitted)
-    assert "`floor:`" in repr(fitted)
+    assert "judgement: Scores would have no meaning" in str(fitted)
+    assert "`floor:`" in str(fitted)
     with pytest.raises(UsageError, match="not judged"):
         fitted.leaderboard()
 
@@ -119,7 +119,7 @@ def test_what_a_time_limit_cuts_is_recorded(columns: Columns, config: Path, tmp_
     saga.fit(columns, id="pid", time="t", target="wage", config=config, time_limit=1e-3, out=out)
     kept = Forecaster(Bundle.load(out))
     assert kept.bundle.metrics["training"]["by_member"][0]["steps"] == 1
-    assert "a network stopped at step 1 of 12; judgement: no time was left" in repr(kept)
+    assert "a network stopped at step 1 of 12; judgement: no time was left" in str(kept)
     with pytest.raises(UsageError, match="not judged"):
         kept.leaderboard()
     with pytest.raises(UsageError, match="time_limit is a number of seconds above 0"):
