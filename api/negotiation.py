@@ -28,7 +28,7 @@ from saga.api.refusals import refused
 from saga.api.request_models import CallOptions
 from saga.api.request_panel import RequestPanel
 from saga.api.service import Service, check_recording, record_issued
-from saga.calibration.adaptive.issuance import issued_of, recording_warnings
+from saga.calibration.adaptive.issuance import recording_warnings
 
 from saga.conformal.calibration_table import ALL
 from saga.errors import SagaError
@@ -134,7 +134,7 @@ async def answer_call(
         if not call.options.records:
             return await respond(request, call.people, result, computed.to_json)
     # The ledger is written after the call has left the queue, so that no other call waits for it.
-    recorded = await record_issued(service, caller, issued_of(result))
+    recorded = await record_issued(service, caller, result.issued)
     n_bands = 0 if getattr(call.options, "bands", None) is None else result.panel.n_persons
     result = replace(
         result,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from saga.calibration.adaptive.issued_intervals import IssuedInterval
     from saga.pages.person import ForecastPicture
     from saga.pages.picture import Picture
 
@@ -75,7 +76,7 @@ class Result(Summarised):
     panel: Panel
     provenance: Mapping[str, object]
     left_out: tuple[Problem, ...] = ()
-    issued: tuple[object, ...] = ()
+    issued: tuple[IssuedInterval, ...] = ()
 
     def summary(self) -> Summary:
         """Numbers of persons (also left out) and rows, years and warnings; no value of a person."""

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from numbers import Integral
 from pathlib import Path
-from typing import NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import numpy as np
 import polars as pl
@@ -98,6 +98,10 @@ from saga.states.life_courses import LifeCourses, LifeCourseSimulator, paths_tab
 from saga.states.state_network import StateNetwork
 from saga.summaries import Summarised, Summary
 from saga.tax.tax_rules import TaxRule, resolve_tax
+
+if TYPE_CHECKING:  # a forecast needs no ledger
+    from saga.calibration.adaptive.issuance import AdaptedForecaster
+    from saga.calibration.adaptive.issued_intervals import IssuedInterval
 
 Array = NDArray[np.float64]
 _LEADERBOARD = {
@@ -601,7 +605,7 @@ class Forecaster(Summarised):
         request: Request,
         panel: Panel,
         draws: Draws = Draws(),
-        in_force: InForce | None = None,
+        in_force: AdaptedForecaster | None = None,
         *,
         record: bool = False,
         progress: Progress | None = None,
@@ -639,7 +643,7 @@ class Forecaster(Summarised):
         request: Request,
         panel: Panel,
         draws: Draws = Draws(),
-        in_force: InForce | None = None,
+        in_force: AdaptedForecaster | None = None,
         *,
         record: bool = False,
     ) -> Plan:
@@ -705,37 +709,12 @@ class Forecaster(Summarised):
         return replace(self.calibrator, extrapolated=True) if extrapolated else self.calibrator
 
 
-class InForce(Protocol):
-    """Thresholds in force that follow the outcomes of a ledger, for one bundle."""
-
-    @property
-    def forecaster(self) -> Forecaster:
-        """The bundle's forecaster with these thresholds."""
-        ...
-
-    def identity(self) -> dict[str, object]:
-        """The state, for provenance."""
-        ...
-
-    def reason(self, guarantee: str, cell: str) -> str:
-        """What stands behind an interval, in a sentence."""
-        ...
-
-    def check_recordable(self, request: Request, draws: Draws) -> None:
-        """Raise UsageError if outcomes cannot judge what is requested."""
-        ...
-
-    def issue(self, block: Marginals | Paths, request: Request) -> Sequence[object]:
-        """What the ledger is to enter of a block of the recalibrated forecast."""
-        ...
-
-
 @dataclass(frozen=True)
 class PieceOutput:
     """What is computed for one piece of a plan; only lifetimes have values and taxes."""
 
     table: pl.DataFrame
-    issued: tuple[object, ...] = ()
+    issued: tuple[IssuedInterval, ...] = ()
     values: Array | None = None
     taxes: Array | None = None
 
@@ -767,7 +746,7 @@ class Plan:
     panel: Panel
     draws: Draws
     left_out: tuple[Problem, ...] = ()
-    in_force: InForce | None = None
+    in_force: AdaptedForecaster | None = None
     record: bool = False
 
     def check_scenario(self) -> None:
@@ -862,7 +841,7 @@ class Plan:
         )
         return PieceOutput(table, values=values)
 
-    def _issue(self, block: Marginals | Paths) -> tuple[object, ...]:
+    def _issue(self, block: Marginals | Paths) -> tuple[IssuedInterval, ...]:
         if not self.record or self.in_force is None:
             return ()
         return tuple(self.in_force.issue(block, self.request))

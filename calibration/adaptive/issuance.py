@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from saga.calibration.adaptive.adaptive_state import AdaptiveState
 from saga.calibration.adaptive.issued_intervals import (
@@ -31,7 +31,6 @@ from saga.conformal.calibrator import reason
 from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
 from saga.files.folders import open_folder, read_json_of
-from saga.forecast_results import Result
 from saga.forecast_warnings import ForecastWarning
 from saga.forecaster import Forecaster
 from saga.paths import Paths
@@ -117,11 +116,6 @@ class AdaptedForecaster:
         if request.bands is not None:
             issued += collect_bands(block, split, state, request.bands)
         return issued
-
-
-def issued_of(result: Result) -> list[IssuedInterval]:
-    """What the ledger is to enter of a result."""
-    return cast(list[IssuedInterval], list(result.issued))
 
 
 def recording_warnings(recorded: RecordCounts, n_forecasts: int) -> tuple[ForecastWarning, ...]:
@@ -214,7 +208,7 @@ class AdaptiveRecipe:
         adapted.check_recordable(recipe.request, recipe.draws)
         ledger = open_ledger(self.url, self.key, Actor(self.holder))
 
-        def enter(issued: Sequence[object]) -> None:
-            ledger.record(forecaster.bundle.digest, cast(Sequence[IssuedInterval], issued))
+        def enter(issued: Sequence[IssuedInterval]) -> None:
+            ledger.record(forecaster.bundle.digest, issued)
 
         return ProductComputation(recipe, forecaster, adapted, enter)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from saga.bundle import Bundle
 from saga.data.facts import open_facts
@@ -15,7 +16,7 @@ from saga.data.panel import Panel
 from saga.files.atomic import digest_file
 from saga.forecast_checks import find_without_rows
 from saga.forecast_results import Result
-from saga.forecaster import Forecaster, InForce
+from saga.forecaster import Forecaster
 from saga.requests import (
     Draws,
     ForecastRequest,
@@ -26,6 +27,10 @@ from saga.requests import (
 )
 from saga.schema import MIN_AGE
 from saga.version import current_version
+
+if TYPE_CHECKING:
+    from saga.calibration.adaptive.issuance import AdaptedForecaster
+    from saga.calibration.adaptive.issued_intervals import IssuedInterval
 
 _ROWS, _PERSONS = 5_000_000, 2_000  # of one partition, at most
 
@@ -104,8 +109,8 @@ class ProductComputation:
         self,
         recipe: Recipe,
         forecaster: Forecaster,
-        in_force: InForce | None = None,
-        enter: Callable[[Sequence[object]], object] | None = None,
+        in_force: AdaptedForecaster | None = None,
+        enter: Callable[[Sequence[IssuedInterval]], object] | None = None,
     ) -> None:
         self.recipe, self.forecaster = recipe, forecaster
         self.in_force, self.enter = in_force, enter

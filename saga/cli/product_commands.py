@@ -228,9 +228,7 @@ def _make(
 
 def _record(ledger: Ledger, bundle: str, result: Result) -> dict[str, int]:
     """Enter what a result has issued in the ledger; returns the numbers for `--json`."""
-    from saga.calibration.adaptive.issuance import issued_of
-
-    counts = ledger.record(bundle, issued_of(result))
+    counts = ledger.record(bundle, result.issued)
     console.note(
         f"Ledger: {counts.new:,} new intervals, {counts.repeated:,} known, "
         f"{counts.late:,} about years whose outcome is known."

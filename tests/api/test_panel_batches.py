@@ -19,7 +19,7 @@ from saga.api.panel_batches import (
 )
 from saga.api.request_models import ForecastBody
 from saga.api.request_panel import RequestPanel
-from saga.calibration.adaptive.issuance import AdaptedForecaster, issued_of
+from saga.calibration.adaptive.issuance import AdaptedForecaster
 
 from saga.errors import InputError
 from saga.forecaster import Forecaster
@@ -155,7 +155,7 @@ def test_a_call_that_is_recorded_is_computed_in_parts_like_any_other(
     result = plan.result([forecast_parts([part])[0] for part in divided])
     whole = forecaster.run(REQUEST, people.panel, Draws(), in_force, record=True)
     assert result.table.equals(whole.table)
-    n_intervals = [len(issued_of(each)) for each in (result, whole)]
+    n_intervals = [len(each.issued) for each in (result, whole)]
     assert n_intervals[0] == n_intervals[1] > MAX_TOGETHER
 
 

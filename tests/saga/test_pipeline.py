@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from saga.calibration.adaptive.issuance import AdaptedForecaster, issued_of
+from saga.calibration.adaptive.issuance import AdaptedForecaster
 
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
@@ -130,7 +130,7 @@ def test_what_is_recorded_is_what_was_issued_in_every_piece(
     plan = forecaster.plan(request, panel, DRAWS, adapted, record=True)
     result = plan.result([plan.compute(piece) for piece in plan.pieces(2)])
     n_issued = result.table.filter(pl.col("guarantee_50") == "assumption").height
-    assert len(issued_of(result)) == n_issued > 5
+    assert len(result.issued) == n_issued > 5
     assert not forecaster.run(request, panel, DRAWS, adapted).issued
 
 

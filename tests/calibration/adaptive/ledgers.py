@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from saga.calibration.adaptive.adaptive_state import BAND, PRESENT_VALUE, YEAR, AdaptiveState
-from saga.calibration.adaptive.issuance import INITIAL_STATE, AdaptedForecaster, issued_of
+from saga.calibration.adaptive.issuance import INITIAL_STATE, AdaptedForecaster
 from saga.calibration.adaptive.issued_intervals import (
     IssuedInterval,
     collect_bands,
@@ -49,7 +49,7 @@ def run_and_record(
 ) -> tuple[Result, RecordCounts]:
     """The result of a request under the thresholds in force, entered in the ledger."""
     result = adapted.unadapted.run(request, panel, draws, adapted, record=True)
-    return result, ledger.record(adapted.unadapted.bundle.digest, issued_of(result))
+    return result, ledger.record(adapted.unadapted.bundle.digest, result.issued)
 
 
 def make_calibrator() -> Calibrator:

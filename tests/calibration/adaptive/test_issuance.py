@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from saga.calibration.adaptive.issuance import AdaptedForecaster, AdaptiveRecipe, issued_of
+from saga.calibration.adaptive.issuance import AdaptedForecaster, AdaptiveRecipe
 from saga.calibration.adaptive.ledger import open_ledger
 
 from saga.batch.engine import score
@@ -95,7 +95,7 @@ def test_a_state_moves_forecasts_and_present_values_and_what_is_issued_is_entere
     for request, draws in ((REQUEST, DRAWS), (LifetimeRequest(), Draws(50))):
         result, first = run_and_record(adapted, request, panel, draws, ledger)
         _, again = run_and_record(adapted, request, panel, draws, ledger)
-        issued = len(issued_of(result))
+        issued = len(result.issued)
         assert (first.new, first.late) == (issued, 0)
         assert (again.new, again.repeated) == (0, issued)
     unmoved = forecaster.lifetime(panel, LifetimeRequest(), Draws(50)).table
