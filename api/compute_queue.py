@@ -58,14 +58,19 @@ class Work(Generic[Part, Output]):
 
 @dataclass(eq=False)
 class Ticket:
-    """The place of one call in the service, from before its body is read until it is answered."""
+    """The place of one call in the service, from before its body is read until it is answered.
+
+    It has no `work` until its body is read.
+    """
 
     holder: str
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     arrived: float = field(default_factory=time.monotonic)
-    work: Work[Any, Any] | None = None
+    work: Work[Any, Any] = Work((), lambda _: [], 0)
     outputs: list[Any] = field(default_factory=list)
-    finished: asyncio.Future[None] | None = None
+    finished: asyncio.Future[None] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
     stage: Stage = "body"
     is_computing: bool = False
     is_gone: bool = False
@@ -73,12 +78,11 @@ class Ticket:
     @property
     def is_finished(self) -> bool:
         """Whether all pieces are computed, or the call has failed."""
-        return self.finished is not None and self.finished.done()
+        return self.finished.done()
 
     @property
     def next_part(self) -> Any:
         """The first piece that is not computed."""
-        assert self.work is not None
         return self.work.parts[len(self.outputs)]
 
 
@@ -176,7 +180,7 @@ class ComputeQueue:
         ProblemError 503 if the wait is too long, and what `work.compute` raises.
         """
         ticket.arrived = time.monotonic()
-        ticket.work, ticket.finished = work, asyncio.get_running_loop().create_future()
+        ticket.work = work
         min_served = min((self._served[t.holder] for t in self._waiting), default=0.0)
         if not any(waiting.holder == ticket.holder for waiting in self._waiting):
             self._served[ticket.holder] = min_served
@@ -196,10 +200,8 @@ class ComputeQueue:
         return ticket.outputs
 
     def _give_up(self, ticket: Ticket) -> None:
-        if ticket.outputs or ticket.is_computing:
-            return
-        if ticket.finished is not None and not ticket.finished.done():
-            ticket.finished.set_exception(self._busy("The wait was too long"))
+        if not ticket.outputs and not ticket.is_computing:
+            self._finish(ticket, self._busy("The wait was too long"))
 
     async def _serve(self) -> None:
         while self._waiting:
@@ -227,19 +229,17 @@ class ComputeQueue:
 
     def _next_batch(self) -> list[Ticket]:
         """The call whose turn it is, and further calls with the same `batch_key`."""
-        self._waiting = [t for t in self._waiting if t.finished and not t.finished.done()]
+        self._waiting = [t for t in self._waiting if not t.is_finished]
         # A stable sort: the calls of a holder stay in their order.
         ordered = sorted(self._waiting, key=lambda t: self._served[t.holder])
         if not ordered:
             return []
-        first, batch, weight = ordered[0].work, ordered[:1], 0
-        assert first is not None
+        first, batch = ordered[0].work, ordered[:1]
         weight = first.weight(ordered[0].next_part)
         if first.batch_key is not None:
             for ticket in ordered[1:]:
-                work = ticket.work
-                if work is not None and work.batch_key == first.batch_key:
-                    weight += work.weight(ticket.next_part)
+                if ticket.work.batch_key == first.batch_key:
+                    weight += ticket.work.weight(ticket.next_part)
                     if weight > first.n_together:
                         break
                     batch.append(ticket)
@@ -255,7 +255,6 @@ class ComputeQueue:
             ticket.is_computing = True
         self._note_waiting(self.waiting)
         work = batch[0].work
-        assert work is not None
         parts = [ticket.next_part for ticket in batch]
         try:
             outputs = await anyio.to_thread.run_sync(work.compute, parts, limiter=self._thread)
@@ -271,19 +270,19 @@ class ComputeQueue:
                 ticket.is_computing = False
         self._last = seconds = time.perf_counter() - start
         self._observe("compute", seconds)
-        units = sum(t.work.size / len(t.work.parts) for t in batch if t.work is not None)
+        units = sum(t.work.size / len(t.work.parts) for t in batch)
         if seconds > 0.1:  # a shorter piece is mostly overhead
             self._seconds_per_unit += 0.2 * (seconds / units - self._seconds_per_unit)
         for ticket, output in zip(batch, outputs, strict=True):
             self._served[ticket.holder] += units / len(batch)
             ticket.outputs.append(output)
-            if ticket.work is not None and len(ticket.outputs) == len(ticket.work.parts):
+            if len(ticket.outputs) == len(ticket.work.parts):
                 self._finish(ticket, None)
 
     def _finish(self, ticket: Ticket, error: Exception | None) -> None:
         if ticket in self._waiting:
             self._waiting.remove(ticket)
-        if ticket.finished is None or ticket.finished.done():
+        if ticket.is_finished:
             return
         if error is None:
             ticket.finished.set_result(None)
@@ -291,7 +290,7 @@ class ComputeQueue:
             ticket.finished.set_exception(error)
 
     def _busy(self, why: str) -> Exception:
-        pending = sum(t.work.size for t in self._waiting if t.work is not None)
+        pending = sum(t.work.size for t in self._waiting)
         seconds = max(1, math.ceil(self._seconds_per_unit * pending))
         # At different times, because callers who come back together are refused together.
         seconds += random.randint(0, max(2, seconds // 2))
