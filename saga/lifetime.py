@@ -21,10 +21,6 @@ def _counted_years(
     paths: Paths, to_age: int, from_age: int | None, years: int | None
 ) -> NDArray[np.bool_]:
     """Whether each horizon counts in the present value, shape (n, H)."""
-    if to_age > MAX_AGE:
-        fix = f"Use to_age of at most {MAX_AGE}."
-        problem = Problem("to-age", f"forecasts stop at age {MAX_AGE}", fix)
-        raise UsageError("to_age is too high", [problem])
     age = paths.years - paths.birth_year[:, None]
     n_years = to_age - (paths.origin_year - paths.birth_year)
     if years is not None:
@@ -61,19 +57,14 @@ def present_value(
     Args:
         paths: Simulated paths.
         rate: Real discount rate a year, above -1.
-        to_age: Last age that counts.
+        to_age: Last age that counts, at most 64.
         from_age: First age that counts, or None for the years after the origin.
         past: The observed past (`past_years`), required with `from_age`.
         years: Maximum number of years after the origin, or None for all.
 
     Raises:
-        UsageError: If the paths are too short, or the rate is not above -1.
+        UsageError: If the paths are too short.
     """
-    if rate <= -1:
-        raise UsageError(
-            "the rate is out of range",
-            [Problem("rate", "a discount rate must be above -1", "Use 0.02 for 2 %.")],
-        )
     counted = _counted_years(paths, to_age, from_age, years)
     discount = (1 + rate) ** -np.arange(1.0, paths.n_horizons + 1)
     total = np.zeros((len(paths), paths.n_paths))
@@ -84,11 +75,7 @@ def present_value(
         )
     if from_age is None:
         return total
-    if past is None:
-        raise UsageError(
-            "from_age needs the past",
-            [Problem("from-age", "no past was given", "Pass `past_years` of the panel.")],
-        )
+    assert past is not None
     to_start = (1 + rate) ** -(paths.origin_year - paths.birth_year - from_age).astype(np.float64)
     return total * to_start[:, None] + observed_past(past, paths, rate=rate)[:, None]
 
