@@ -12,12 +12,12 @@ from saga.api.example import example_csv
 from saga.api.negotiation import NOTES_HEADER
 from saga.api.problems import MEDIA_TYPE, ProblemDocument
 from saga.api.request_models import (
-    CorrectionsBody,
+    CorrectionsRequest,
     ForecastBody,
     JobBody,
-    JobFileBody,
+    JobFileRequest,
     LifetimeBody,
-    OutcomesBody,
+    OutcomesRequest,
     PopulationBody,
 )
 
@@ -25,13 +25,16 @@ from saga.macro.scenarios import SCENARIOS
 
 _REF = "#/components/schemas/{model}"
 _BODIES: dict[str, type[BaseModel]] = {
-    "ForecastRequest": ForecastBody,
-    "LifetimeRequest": LifetimeBody,
-    "PopulationRequest": PopulationBody,
-    "OutcomesRequest": OutcomesBody,
-    "JobRequest": JobBody,
-    "JobFileRequest": JobFileBody,
-    "CorrectionsRequest": CorrectionsBody,
+    body.__name__: body
+    for body in (
+        ForecastBody,
+        LifetimeBody,
+        PopulationBody,
+        OutcomesRequest,
+        JobBody,
+        JobFileRequest,
+        CorrectionsRequest,
+    )
 }
 _HEADERS: dict[int, tuple[str, ...]] = {
     401: ("WWW-Authenticate",),
@@ -149,8 +152,6 @@ def body_components() -> dict[str, Any]:
         ref_template=_REF,
     )
     components: dict[str, Any] = schema["$defs"]
-    for name, body in _BODIES.items():
-        components[name] = components.pop(body.__name__)
     return components
 
 

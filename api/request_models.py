@@ -421,61 +421,54 @@ class JobOptions(RecordingOptions):
         return requests.request_of(JOB_REQUESTS[self.product], sent)
 
 
-# Validation stops at the first wrong person, so that a request with millions of wrong values does
-# not produce as many errors.
-Persons = Annotated[list[Person], FailFast(), Field(min_length=1)]
-
-
-class ForecastBody(ForecastOptions):
-    """Persons with their histories, and what to forecast."""
-
-    model_config = ConfigDict(
-        title="ForecastRequest",
-        extra="forbid",
-        json_schema_extra={"example": {"persons": example_persons(), "horizons": [1, 5, 10]}},
+def _body(
+    options: type[OptionsT], component: str, about: str, example: dict[str, object]
+) -> type[OptionsT]:
+    """The model of a JSON body: the persons with their histories, and options."""
+    # Validation stops at the first wrong person, so that a request with millions of wrong values
+    # does not produce as many errors.
+    persons: Any = Annotated[list[Person], FailFast(), Field(min_length=1)]
+    extra = {"example": {"persons": example_persons(), **example}}
+    body: type[OptionsT] = create_model(
+        component,
+        __base__=options,
+        __doc__=about,
+        __cls_kwargs__={"json_schema_extra": extra},
+        persons=persons,
     )
-    persons: Persons
+    return body
 
 
-class LifetimeBody(LifetimeOptions):
-    """Persons with their histories, and how to compute present values."""
-
-    model_config = ConfigDict(
-        title="LifetimeRequest",
-        extra="forbid",
-        json_schema_extra={"example": {"persons": example_persons(), "rate": 0.02, "to_age": 64}},
-    )
-    persons: Persons
-
-
-class PopulationBody(PopulationOptions):
-    """Persons with their histories, and which tables of groups to compute."""
-
-    model_config = ConfigDict(
-        title="PopulationRequest",
-        extra="forbid",
-        json_schema_extra={"example": {"persons": example_persons(), "by": ["sex"], "paths": 50}},
-    )
-    persons: Persons
-
-
-class JobBody(JobOptions):
-    """Persons with their histories, and what to compute."""
-
-    model_config = ConfigDict(
-        title="JobRequest",
-        extra="forbid",
-        json_schema_extra={"example": {"persons": example_persons(), "product": "forecasts"}},
-    )
-    persons: Persons
+ForecastBody = _body(
+    ForecastOptions,
+    "ForecastRequest",
+    "Persons with their histories, and what to forecast.",
+    {"horizons": [1, 5, 10]},
+)
+LifetimeBody = _body(
+    LifetimeOptions,
+    "LifetimeRequest",
+    "Persons with their histories, and how to compute present values.",
+    {"rate": 0.02, "to_age": 64},
+)
+PopulationBody = _body(
+    PopulationOptions,
+    "PopulationRequest",
+    "Persons with their histories, and which tables of groups to compute.",
+    {"by": ["sex"], "paths": 50},
+)
+JobBody = _body(
+    JobOptions,
+    "JobRequest",
+    "Persons with their histories, and what to compute.",
+    {"product": "forecasts"},
+)
 
 
-class JobFileBody(JobOptions):
+class JobFileRequest(JobOptions):
     """A file with persons in the folder of the holder, and what to compute."""
 
     model_config = ConfigDict(
-        title="JobFileRequest",
-        extra="forbid",
         json_schema_extra={"example": {"file": "2026/panel.parquet", "product": "forecasts"}},
     )
     file: Annotated[str, Strict(), Field(min_length=1, max_length=255)]
@@ -505,12 +498,10 @@ class OutcomesOptions(BaseModel):
     prices: Prices | None = _PRICES
 
 
-class OutcomesBody(OutcomesOptions):
+class OutcomesRequest(OutcomesOptions):
     """Realised earnings of persons and years, in any order; sending them again is harmless."""
 
     model_config = ConfigDict(
-        title="OutcomesRequest",
-        extra="forbid",
         json_schema_extra={
             "example": {"outcomes": [{"person_id": "A1", "year": 2023, "earnings": 341_000.0}]}
         },
@@ -532,12 +523,10 @@ class CorrectedYear(BaseModel):
     ]
 
 
-class CorrectionsBody(OutcomesOptions):
+class CorrectionsRequest(OutcomesOptions):
     """Corrections of outcomes, each person and year once."""
 
     model_config = ConfigDict(
-        title="CorrectionsRequest",
-        extra="forbid",
         json_schema_extra={
             "example": {
                 "reason": "mistake",

@@ -14,7 +14,7 @@ except 500. `model.py` is the shortest example. Then:
   checked against it, so a test validates it.
 - To refuse, `raise refused(...)` an entry of the table in `saga.api.refusals`.
 - `answer_call` reads persons, computes and answers; another body is read by `validate`. Its model
-  is in `saga.api.request_models`, and has a name in `_BODIES` of `saga.api.openapi`.
+  is in `saga.api.request_models`, and listed in `_BODIES` of `saga.api.openapi`.
 - `docs/service.md` lists the endpoint, and `docs/operation.md` its scope.
 
 Tests: `ask` of `tests.api.conftest` needs no bundle and is quick (401, 403); the fixture `service`

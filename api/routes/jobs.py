@@ -33,7 +33,7 @@ from saga.api.negotiation import check_body_type, json_response
 from saga.api.openapi import problem_responses, request_body
 from saga.api.problems import ProblemError
 from saga.api.refusals import refused
-from saga.api.request_models import JobBody, JobFileBody, JobOptions
+from saga.api.request_models import JobBody, JobFileRequest, JobOptions
 from saga.api.request_panel import check_prices
 from saga.api.response_models import JobResponse
 from saga.api.security import CurrentCaller, check_scope, require_scope
@@ -129,7 +129,7 @@ async def _receive_json(
     def decode(body: bytes) -> tuple[JobOptions, pl.DataFrame | None, bytes]:
         content = decode_json(body)
         if isinstance(content, dict) and "file" in content:
-            return validate(JobFileBody, content), None, b""
+            return validate(JobFileRequest, content), None, b""
         call = parse_persons(content, JobBody, _MAX_PERSONS)
         return call.options, call.frame, hashlib.sha256(body).digest()
 
@@ -138,7 +138,7 @@ async def _receive_json(
     await _check(options, service, caller)
     if persons is not None:
         return await jobs.uploads.store(persons, digest), options
-    assert isinstance(options, JobFileBody)
+    assert isinstance(options, JobFileRequest)
     holder = None if caller == OPERATOR else caller.holder
     return await jobs.uploads.copy(request, options.file, holder), options
 

@@ -18,7 +18,12 @@ from saga.api.negotiation import check_body_type, json_response
 from saga.api.openapi import json_body, problem_responses, request_body
 from saga.api.problems import visible_problems
 from saga.api.refusals import refused
-from saga.api.request_models import MAX_OUTCOMES, CorrectionsBody, OutcomesBody, OutcomesOptions
+from saga.api.request_models import (
+    MAX_OUTCOMES,
+    CorrectionsRequest,
+    OutcomesOptions,
+    OutcomesRequest,
+)
 from saga.api.request_panel import PricesOption, check_prices
 from saga.api.response_models import CorrectionsResponse, OutcomesResponse
 from saga.api.security import OutcomesCaller
@@ -110,7 +115,7 @@ async def post_corrections(
         raise refused("corrections-type")
 
     def decode(body: bytes) -> tuple[list[OutcomeInput], CorrectionReason]:
-        content = validate(CorrectionsBody, decode_json(body))
+        content = validate(CorrectionsRequest, decode_json(body))
         rows = [(row.person_id, row.year, row.earnings) for row in content.corrections]
         table = _with_person_ids(pl.DataFrame(rows, schema=_COLUMNS, orient="row"))
         return _in_bundle_money(forecaster, table, content.prices).rows(), content.reason
@@ -123,7 +128,7 @@ async def post_corrections(
 
 
 def _read_json(body: bytes) -> tuple[pl.DataFrame, PricesOption]:
-    request = validate(OutcomesBody, decode_json(body))
+    request = validate(OutcomesRequest, decode_json(body))
     rows = [(row.person_id, row.year, row.earnings) for row in request.outcomes]
     return _with_person_ids(pl.DataFrame(rows, schema=_COLUMNS, orient="row")), request.prices
 

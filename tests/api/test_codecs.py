@@ -32,7 +32,7 @@ from tests.encoded import encoded
 Person = Callable[..., dict[str, Any]]
 
 
-def _json(*persons: dict[str, Any], **options: Any) -> Call[ForecastBody]:
+def _json(*persons: dict[str, Any], **options: Any) -> Call[ForecastOptions]:
     return parse_json(json.dumps({"persons": persons, **options}).encode(), ForecastBody, 100)
 
 
