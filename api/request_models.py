@@ -184,11 +184,6 @@ Prices = Annotated[
         lambda value: "<word>" if isinstance(value, str) and not value.isdecimal() else "<year>"
     ),
 ]
-_PRICES: Any = Field(
-    None,
-    description="Prices of the amounts in the request: `nominal` (the default for a bundle in "
-    "SEK), or the year in whose prices all amounts are",
-)
 
 
 class EntrantsRow(BaseModel):
@@ -254,11 +249,20 @@ _PENSION_RULE: Any = Annotated[str, Strict(), Field(max_length=MAX_CHARACTERS)]
 _Source = type[Draws] | type[Request] | type[PopulationRequest]
 
 
-class CallOptions(BaseModel):
-    """What HTTP asks besides the typed request: how the persons are read."""
+class AmountOptions(BaseModel):
+    """What HTTP asks of amounts; all options of `POST /v1/outcomes`."""
 
     model_config = _STRICT
-    prices: Prices | None = _PRICES
+    prices: Prices | None = Field(
+        None,
+        description="Prices of the amounts in the request: `nominal` (the default for a bundle in "
+        "SEK), or the year in whose prices all amounts are",
+    )
+
+
+class CallOptions(AmountOptions):
+    """What HTTP asks besides the typed request: how the persons are read."""
+
     origin: Year | None = Field(
         None, description="For backtests: records and exits after this year are not read"
     )
@@ -491,14 +495,7 @@ class RealisedYear(BaseModel):
     ]
 
 
-class OutcomesOptions(BaseModel):
-    """Options of `POST /v1/outcomes`; query parameters if the body is a table."""
-
-    model_config = _STRICT
-    prices: Prices | None = _PRICES
-
-
-class OutcomesRequest(OutcomesOptions):
+class OutcomesRequest(AmountOptions):
     """Realised earnings of persons and years, in any order; sending them again is harmless."""
 
     model_config = ConfigDict(
@@ -523,7 +520,7 @@ class CorrectedYear(BaseModel):
     ]
 
 
-class CorrectionsRequest(OutcomesOptions):
+class CorrectionsRequest(AmountOptions):
     """Corrections of outcomes, each person and year once."""
 
     model_config = ConfigDict(

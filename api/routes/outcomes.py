@@ -20,8 +20,8 @@ from saga.api.problems import visible_problems
 from saga.api.refusals import refused
 from saga.api.request_models import (
     MAX_OUTCOMES,
+    AmountOptions,
     CorrectionsRequest,
-    OutcomesOptions,
     OutcomesRequest,
 )
 from saga.api.request_panel import PricesOption, check_prices
@@ -137,7 +137,7 @@ def _read_table(
     body: bytes, kind: str, query: Sequence[tuple[str, str]]
 ) -> tuple[pl.DataFrame, PricesOption]:
     """Outcomes in a table body, and the prices of their amounts."""
-    prices = validate(OutcomesOptions, read_query(query)).prices
+    prices = validate(AmountOptions, read_query(query)).prices
     frame = with_plain_names(READER.read(body, kind, MAX_OUTCOMES))
     if set(frame.columns) != set(_COLUMNS):
         raise refused("outcome-columns", {"columns": ", ".join(_COLUMNS)})
