@@ -21,8 +21,10 @@ from saga.api.refusals import refused
 from saga.api.request_models import (
     MAX_OUTCOMES,
     AmountOptions,
+    CorrectedYear,
     CorrectionsRequest,
     OutcomesRequest,
+    RealisedYear,
 )
 from saga.api.request_panel import PricesOption, check_prices
 from saga.api.response_models import CorrectionsResponse, OutcomesResponse
@@ -116,8 +118,7 @@ async def post_corrections(
 
     def decode(body: bytes) -> tuple[list[OutcomeInput], CorrectionReason]:
         content = validate(CorrectionsRequest, decode_json(body))
-        rows = [(row.person_id, row.year, row.earnings) for row in content.corrections]
-        table = _with_person_ids(pl.DataFrame(rows, schema=_COLUMNS, orient="row"))
+        table = _table_of(content.corrections)
         return _in_bundle_money(forecaster, table, content.prices).rows(), content.reason
 
     async with service.admit(request, caller) as ticket:
@@ -129,8 +130,12 @@ async def post_corrections(
 
 def _read_json(body: bytes) -> tuple[pl.DataFrame, PricesOption]:
     request = validate(OutcomesRequest, decode_json(body))
-    rows = [(row.person_id, row.year, row.earnings) for row in request.outcomes]
-    return _with_person_ids(pl.DataFrame(rows, schema=_COLUMNS, orient="row")), request.prices
+    return _table_of(request.outcomes), request.prices
+
+
+def _table_of(years: Sequence[RealisedYear | CorrectedYear]) -> pl.DataFrame:
+    rows = [(row.person_id, row.year, row.earnings) for row in years]
+    return _with_person_ids(pl.DataFrame(rows, schema=_COLUMNS, orient="row"))
 
 
 def _read_table(
