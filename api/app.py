@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TextIO
 
 from asgi_correlation_id import CorrelationIdMiddleware, correlation_id
 from fastapi import Depends, FastAPI
-from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from saga.api import problems
 from saga.api.answers import AnswerFormat
@@ -133,7 +133,7 @@ def create_app(
     app.add_middleware(RequestMonitor, service=service, key_store=key_store)
     app.add_middleware(AnswerFormat, observe=service.metrics.observe_stage)
     app.add_middleware(CorrelationIdMiddleware)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.openapi = cache(partial(_openapi, app))  # type: ignore[method-assign]
     return app
 
 
@@ -179,19 +179,9 @@ def gradual_stop(service: Service) -> Iterator[None]:
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
     """FastAPI's schema, with the components of the request bodies added."""
-    if app.openapi_schema is None:
-        schema = get_openapi(
-            title=app.title,
-            version=app.version,
-            description=app.description,
-            routes=app.routes,
-            servers=app.servers,
-            tags=app.openapi_tags,
-        )
-        components = schema.setdefault("components", {}).setdefault("schemas", {})
-        components.update(body_components())
-        app.openapi_schema = schema
-    return app.openapi_schema
+    schema = FastAPI.openapi(app)
+    schema["components"]["schemas"].update(body_components())
+    return schema
 
 
 class RequestMonitor:
