@@ -81,16 +81,6 @@ class ConnectionLimits:
             n_bytes -= slowest.unread_bytes()
             slowest.give_way()
 
-    def protocol(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> GuardedProtocol:
-        """The protocol of a new connection, as uvicorn asks for it."""
-        return GuardedProtocol(self, config, server_state, app_state, _loop)
-
 
 class GuardedProtocol(H11Protocol):
     """One connection, closed if its headers or the reading of its answer take too long."""

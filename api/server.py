@@ -24,7 +24,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 from saga.api.app import create_app
-from saga.api.connections import ConnectionLimits
+from saga.api.connections import ConnectionLimits, GuardedProtocol
 from saga.api.example import curl
 from saga.api.logs import bridge_logs, make_logger
 from saga.api.service import example_scale
@@ -154,7 +154,7 @@ def server_config(app: Callable[[], FastAPI], settings: Settings) -> uvicorn.Con
     return uvicorn.Config(
         app,
         factory=True,
-        http=limits.protocol,  # type: ignore[arg-type]  # called like a class
+        http=partial(GuardedProtocol, limits),  # type: ignore[arg-type]  # called like a class
         ws="none",  # a library for them would take connections from the protocol above
         log_config=None,
         log_level="warning",
