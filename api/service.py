@@ -31,7 +31,7 @@ from saga.api.refusals import refused
 from saga.api.request_models import CallOptions, ForecastBody
 from saga.api.request_panel import RequestPanel, read_request_panel
 from saga.api.security import check_scope
-from saga.api.service_metrics import Metrics
+from saga.api.service_metrics import JobMetrics, Metrics
 from saga.api.settings import Settings, unread_variables
 from saga.api.table_reader import READER
 from saga.calibration.adaptive.issued_intervals import IssuedInterval
@@ -251,7 +251,7 @@ def _open_jobs(service: Service) -> JobService:
     require_libraries()
     from saga.api.jobs.job_service import JobService
 
-    metrics = service.metrics.job_metrics()
+    metrics = JobMetrics(service.metrics.registry)
     return JobService(service.settings, service.log, metrics, service.shared)
 
 

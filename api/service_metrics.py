@@ -133,10 +133,6 @@ class Metrics:
             multiprocess_mode="livemin",
         )
 
-    def job_metrics(self) -> JobMetrics:
-        """The metrics of a service with jobs."""
-        return JobMetrics(self.registry)
-
     def count_answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered call."""
         self._requests.labels(method, route, str(status)).inc()
