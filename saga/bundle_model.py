@@ -47,11 +47,8 @@ class PersonBlock(NamedTuple):
     groups: Mapping[str, NDArray[np.str_]]
 
 
-class PanelModel(NamedTuple):
-    """The model for the persons of one panel: their records, and raw marginals of a block."""
-
-    records: MemberSequences
-    marginals: Callable[[PersonBlock, int], Marginals]
+# Raw marginals of a block at horizons 1..n.
+BlockMarginals = Callable[[PersonBlock, int], Marginals]
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,8 +150,10 @@ class BundleModel:
             self.groups.trends.contrast(column)
         return scenario
 
-    def of_panel(self, panel: Panel, scenario: ScenarioSource) -> PanelModel:
-        """The model for a panel's persons under a scenario."""
+    def of_panel(
+        self, panel: Panel, scenario: ScenarioSource
+    ) -> tuple[MemberSequences, BlockMarginals]:
+        """The records of a panel's persons, and their raw marginals under a scenario."""
         records = tuple(encode(panel, member.transforms, self.calendar) for member in self.members)
         conditions = self.scenario(scenario)
         direct = self._direct_marginals(conditions)
@@ -177,7 +176,7 @@ class BundleModel:
                 raw = groups.move_marginals(raw, levels[block.rows], conditions)
             return raw
 
-        return PanelModel(records, marginals)
+        return records, marginals
 
     def simulate_blocks(
         self,
