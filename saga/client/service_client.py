@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,11 +23,11 @@ from saga.requests import (
     OnError,
     PopulationRequest,
     Request,
+    options_of,
 )
 
 Prices = Literal["nominal"] | int
 _FILE_TYPES = {".parquet": PARQUET, ".csv": "text/csv"}
-_NAMES = {"states": "circumstances", "n_paths": "paths"}  # where HTTP has another name
 
 
 @dataclass(frozen=True)
@@ -208,10 +208,10 @@ def query(
     ):
         raise UsageError("With a table the tax is a name, such as se-2026.")
     stated = {
-        _NAMES.get(entry.name, entry.name): getattr(source, entry.name)
+        option.name or name: getattr(source, name)
         for source in (request, draws)
-        for entry in fields(source)
-        if getattr(source, entry.name) != entry.default
+        for name, (entry, option) in options_of(type(source)).items()
+        if getattr(source, name) != entry.default
     }
     return {name: _text(value) for name, value in {**stated, **extra}.items() if value is not None}
 
