@@ -133,7 +133,7 @@ def create(
     from saga.api.key_file import SCOPES, add_key, new_key
 
     names = {scope.strip() for scope in scopes.split(",")}
-    if not names or names - set(SCOPES):
+    if names - set(SCOPES):
         raise UsageError(f"--scopes lists one or more of {', '.join(SCOPES)}.")
     secret, key = new_key(
         name,
@@ -157,7 +157,7 @@ def list_(file: _KeyFile, as_json: options.Json = False) -> None:
     """List the keys of a file: name, holder, scopes, expiry and whether each is accepted."""
     from saga.api.key_file import read_keys
 
-    now = datetime.now(UTC)
+    now, keys = datetime.now(UTC), read_keys(file)
     rows = [
         {
             "name": key.name,
@@ -166,12 +166,12 @@ def list_(file: _KeyFile, as_json: options.Json = False) -> None:
             "expires": key.expires and key.expires.isoformat(),
             "status": key.status(now),
         }
-        for key in read_keys(file)
+        for key in keys
     ]
     text = "\n".join(
         f"{key.name}: {key.status(now)}, holder {key.holder}, scopes {', '.join(key.scopes)}, "
         + (f"expires {key.expires:%Y-%m-%d %H:%M} UTC" if key.expires else "does not expire")
-        for key in read_keys(file)
+        for key in keys
     )
     console.result(text, {"keys": rows}, as_json=as_json)
 
