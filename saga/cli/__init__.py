@@ -16,9 +16,8 @@ import typer
 from typer.core import TyperGroup
 
 from saga.cli import console
-from saga.cli.audit_command import audit
 from saga.cli.benchmark_commands import pasts, score_
-from saga.cli.bundle_commands import inspect, release, report, verify
+from saga.cli.bundle_commands import audit, inspect, release, report, verify
 from saga.cli.calibrate_commands import calibrate, deliver
 from saga.cli.data_commands import check, check_, generate, init, show
 from saga.cli.evaluate_commands import evaluate, vintages
