@@ -16,11 +16,10 @@ import typer
 from typer.core import TyperGroup
 
 from saga.cli import console
-from saga.cli.benchmark_commands import pasts, score_
 from saga.cli.bundle_commands import audit, inspect, release, report, verify
 from saga.cli.calibrate_commands import calibrate, deliver
 from saga.cli.data_commands import check, check_, generate, init, show
-from saga.cli.evaluate_commands import evaluate, vintages
+from saga.cli.evaluate_commands import evaluate, pasts, score_, vintages
 from saga.cli.options import with_options
 from saga.cli.population_commands import align, tables
 from saga.cli.product_commands import explain, forecast, lifetime, pensions, plot
