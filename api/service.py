@@ -16,7 +16,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import Depends, Request
 from saga.api.answers import ANSWER_HEADERS
-from saga.api.budget import BodyMemory, JsonScan
+from saga.api.budget import BodyMemory, JsonScan, Quotas
 from saga.api.codecs import JSON, media_type, parse_json
 from saga.api.compute_queue import ComputeQueue, Ticket
 from saga.api.example import example_persons
@@ -26,7 +26,6 @@ from saga.api.ledger_access import WAIT_SECONDS, LedgerAccess
 from saga.api.logs import error_location, make_logger
 from saga.api.panel_batches import Batcher, SentFrame, read_panels
 from saga.api.problems import SetupError, startup_error
-from saga.api.quotas import Quotas
 from saga.api.refusals import refused
 from saga.api.request_models import CallOptions, ForecastBody
 from saga.api.request_panel import RequestPanel, read_request_panel

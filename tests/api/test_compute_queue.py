@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 from fastapi import Request
+from saga.api.budget import Quotas
 from saga.api.compute_queue import ComputeQueue, Ticket, Work
 from saga.api.problems import ProblemError
-from saga.api.quotas import Quotas
 
 pytestmark = pytest.mark.anyio
 
