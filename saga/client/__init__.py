@@ -4,8 +4,7 @@ It needs httpx and pyarrow, and imports neither torch nor polars.
 """
 
 from saga.client.frames import Answer
-from saga.client.remote_jobs import JobState, RemoteJob
-from saga.client.service_client import Client, Sending
+from saga.client.service_client import Client, JobState, RemoteJob, Sending
 from saga.client.service_connection import (
     AuthorisationError,
     BusyError,
