@@ -48,6 +48,7 @@ PATHS = 500
 PENSION_AGES = (60, 61, 62, 63, 64)
 RATE = 0.02
 TAX_PATTERN = r"none|paper|se-(?P<year>20\d\d)"
+_WITHOUT_YEAR = ("none", "paper")  # tax rules
 # Statistics of a group in a year, of its lifetimes, and of two groups beside each other.
 GROUP_STATISTICS = (
     "persons",
@@ -337,8 +338,6 @@ class LifetimeRequest:
             )
         if self.from_age is None and self.unknown_years != "null":
             raise UsageError("unknown_years is about the past, which only from_age adds.")
-        if not isinstance(self.tax, TaxReform) and self.tax not in ("none", "paper"):
-            law_year_of(str(self.tax))
 
 
 @dataclass(frozen=True)
@@ -581,8 +580,6 @@ class PopulationRequest:
             first, _, second = pair.partition("/")
             if not first or not second or first == second:
                 raise UsageError(f"{pair!r} is no pair of groups. Write it like male/female.")
-        if not isinstance(self.tax, TaxReform) and self.tax not in ("none", "paper"):
-            law_year_of(str(self.tax))
 
     @property
     def of_paths(self) -> PathsRequest:
@@ -649,7 +646,7 @@ def percent_label(fraction: float) -> str:
 
 
 def _check(request: "Draws | Request | PopulationRequest") -> None:
-    """Check the numbers of a frozen request; lists are stored ascending and distinct."""
+    """Check the values of a frozen request; lists are stored ascending and distinct."""
     for name, (field, option) in options_of(type(request)).items():
         kind, value = get_args(field.type)[0], getattr(request, name)
         if kind in (Sequence[int], Sequence[float]):
@@ -663,6 +660,8 @@ def _check(request: "Draws | Request | PopulationRequest") -> None:
         elif get_origin(kind) is Literal and value not in get_args(kind):
             words = ", ".join(get_args(kind))
             raise UsageError(f"{name} is one of {words}, not {value!r}.")
+        elif kind == TaxSource and not isinstance(value, TaxReform) and value not in _WITHOUT_YEAR:
+            law_year_of(str(value))
 
 
 def _check_number(name: str, value: float, kind: type, option: Option) -> None:
