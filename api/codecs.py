@@ -27,6 +27,7 @@ from saga.api.table_reader import READER
 
 from saga.errors import InputError, Problem
 from saga.files.tables import KEY
+from saga.requests import JOB_REQUESTS, options_of
 from saga.schema import BY_NAME, EXTRA_PREFIX, STATIC, polars_schema
 
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
@@ -34,7 +35,13 @@ ARROW_STREAM = "application/vnd.apache.arrow.stream"
 ARROW_FILE = "application/vnd.apache.arrow.file"
 CSV = "text/csv"
 TABLES = (PARQUET, ARROW_STREAM, ARROW_FILE, CSV)
-LIST_OPTIONS = ("horizons", "ages", "coverage", "quantiles", "by", "compare", "events", "inflow")
+# Query parameters that are lists.
+LIST_OPTIONS = frozenset(
+    option.name or name
+    for request in JOB_REQUESTS.values()
+    for name, (field, option) in options_of(request).items()
+    if isinstance(field.default, tuple)
+)
 _MAX_ENTRIES = 100  # no request, person or year has more entries than this
 
 OptionsT = TypeVar("OptionsT", bound=CallOptions)
