@@ -26,6 +26,7 @@ _COMPONENT = "earnings"  # of Darts
 _COMPONENT_DECIMALS = 3  # of the quantiles in Darts' names
 _YEARLY = re.compile(r"[AY][SE]?(-[A-Z]{3})?")  # frequencies of pandas: Y-DEC, YS-JAN, A-DEC ..
 _TABLE = "the forecast table"
+_FIRST_DAY = pl.date(pl.col("year"), 1, 1).cast(pl.Datetime("us"))
 _Columns = tuple[str, int, Mapping[str, NDArray[np.float64]]]  # person, first year, values
 _Series = tuple[str, int, NDArray[np.float64]]  # person, first year, values (n_column, n_year)
 
@@ -42,7 +43,7 @@ def to_long(table: ArrowStream) -> pl.DataFrame:
     }
     return forecasts.select(
         unique_id=pl.col("person_id"),
-        ds=_first_day("year"),
+        ds=_FIRST_DAY,
         **{MODEL: pl.col("mean")},
         **quantiles,
     )
@@ -51,7 +52,7 @@ def to_long(table: ArrowStream) -> pl.DataFrame:
 def records_to_long(frame: pl.DataFrame) -> pl.DataFrame:
     """The records of a panel's frame as Nixtla's libraries have them: unique_id, ds, y."""
     known = frame.filter(pl.col("earnings").is_not_null())
-    return known.select(unique_id="person_id", ds=_first_day("year"), y="earnings")
+    return known.select(unique_id="person_id", ds=_FIRST_DAY, y="earnings")
 
 
 def from_long(frame: ArrowStream, model: str = MODEL) -> pl.DataFrame:
@@ -212,10 +213,6 @@ def _quantiles(table: pl.DataFrame) -> dict[str, float]:
     """Quantile columns of a forecast table -> the quantile."""
     names = [name for name in table.columns if name[0] == "q" and name[1:2].isdigit()]
     return {name: round(float(name[1:]) / 100, 8) for name in names}
-
-
-def _first_day(column: str) -> pl.Expr:
-    return pl.date(pl.col(column), 1, 1).cast(pl.Datetime("us"))
 
 
 def _series(table: pl.DataFrame) -> Iterator[_Series]:
