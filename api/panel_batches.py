@@ -182,7 +182,6 @@ class ForecastPart:
 
     plan: Plan
     panel: Panel
-    n_persons: int
 
     @property
     def batch_key(self) -> Hashable:
@@ -201,7 +200,7 @@ class ForecastPart:
 
 def parts_of(plan: Plan) -> list[ForecastPart]:
     """The persons of a call in parts that can be computed one after the other."""
-    return [ForecastPart(plan, part, part.n_persons) for part in plan.pieces(MAX_TOGETHER)]
+    return [ForecastPart(plan, part) for part in plan.pieces(MAX_TOGETHER)]
 
 
 def forecast_parts(parts: list[ForecastPart]) -> list[PieceOutput]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 
 import polars as pl
 from fastapi import APIRouter, Request, Response
@@ -70,7 +69,7 @@ async def post_forecasts(
             size,
             parts[0].batch_key,
             MAX_TOGETHER,
-            attrgetter("n_persons"),
+            lambda part: part.panel.n_persons,
         )
         outputs = await service.queue.run(request, ticket, work)
         service.count_computed("forecasts", n_persons, n_futures, n_years)

@@ -135,7 +135,7 @@ def test_the_parts_of_a_large_call_have_the_bits_of_the_whole(
 ) -> None:
     persons = [person(f"P{i}", birth_year=1965 + i % 30) for i in range(MAX_TOGETHER + 7)]
     divided = parts(forecaster, *persons)
-    assert [part.n_persons for part in divided] == [MAX_TOGETHER, 7]
+    assert [part.panel.n_persons for part in divided] == [MAX_TOGETHER, 7]
     (people,) = read(forecaster, sent(*persons))
     whole = forecaster.forecast(people.panel, REQUEST).table
     assert pl.concat([forecast_parts([part])[0].table for part in divided]).equals(whole)
@@ -150,7 +150,7 @@ def test_a_call_that_is_recorded_is_computed_in_parts_like_any_other(
     in_force = AdaptedForecaster.of(forecaster, None)
     plan = forecaster.plan(REQUEST, people.panel, Draws(), in_force, record=True)
     divided = parts_of(plan)
-    assert [part.n_persons for part in divided] == [MAX_TOGETHER, 7]
+    assert [part.panel.n_persons for part in divided] == [MAX_TOGETHER, 7]
     assert [part.batch_key for part in divided] == [None, None]
     result = plan.result([forecast_parts([part])[0] for part in divided])
     whole = forecaster.run(REQUEST, people.panel, Draws(), in_force, record=True)
