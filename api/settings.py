@@ -197,8 +197,7 @@ class Settings(BaseSettings):
             url = self.jobs_database.get_secret_value()
             parse_database_url(url)
             return url
-        if self.jobs is None:
-            raise ValueError("no folder of jobs")
+        assert self.jobs is not None
         return sqlite_url(self.jobs.absolute() / "queue.sqlite")
 
     @classmethod

@@ -29,8 +29,7 @@ async def start_child(module: str, settings: Settings, *arguments: str) -> Proce
         stdin=PIPE,
         start_new_session=True,  # Ctrl-C in a terminal is for the parent
     )
-    if process.stdin is None:
-        raise RuntimeError("the process has no standard input")
+    assert process.stdin is not None
     process.stdin.write(_to_line(settings))
     return process
 

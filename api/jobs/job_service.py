@@ -58,8 +58,7 @@ class JobService:
         metrics: JobMetrics,
         shared: Path | None = None,
     ) -> None:
-        if settings.jobs is None:
-            raise ValueError("no folder of jobs")
+        assert settings.jobs is not None
         self._settings, self._log = settings, log
         self._metrics, self._shared = metrics, shared
         self.folders = JobFolders(settings.jobs)

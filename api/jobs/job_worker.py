@@ -120,8 +120,7 @@ def work_until_stopped(settings: Settings) -> None:
     Args:
         settings: Settings of the service; `jobs` is the folder of the jobs.
     """
-    if settings.jobs is None:
-        raise ValueError("no folder of jobs")
+    assert settings.jobs is not None
     log = make_logger(sys.__stderr__)
     bridge_logs(log, "dbos")
     folders = JobFolders(settings.jobs)
