@@ -20,7 +20,6 @@ from saga.api.budget import BodyMemory, JsonScan, Quotas
 from saga.api.codecs import JSON, media_type, parse_json
 from saga.api.compute_queue import ComputeQueue, Ticket
 from saga.api.example import example_persons
-from saga.api.jobs import require_libraries
 from saga.api.key_file import OPERATOR, Caller
 from saga.api.ledger_access import WAIT_SECONDS, LedgerAccess
 from saga.api.logs import error_location, make_logger
@@ -246,9 +245,8 @@ class Service:
 
 
 def _open_jobs(service: Service) -> JobService:
-    """The jobs of the service. Raises UsageError without the libraries for them."""
-    require_libraries()
-    from saga.api.jobs.job_service import JobService
+    """The jobs of the service."""
+    from saga.api.jobs.job_service import JobService  # of an optional library
 
     metrics = JobMetrics(service.metrics.registry)
     return JobService(service.settings, service.log, metrics, service.shared)

@@ -82,12 +82,9 @@ def work(
     ] = None,
 ) -> None:
     """Compute jobs that services have accepted, until interrupted; any number may run."""
-    from saga.api.jobs import require_libraries
+    from saga.api.jobs.job_worker import work_until_stopped
     from saga.api.settings import Settings
     from saga.bundle import Bundle
-
-    require_libraries()
-    from saga.api.jobs.job_worker import work_until_stopped
 
     model.note_precision()
     settings = Settings.of(
