@@ -247,8 +247,7 @@ class Model:
         """Number of processes: `threads`, or one per core."""
         from saga.cores import cpu_count
 
-        cores: int = cpu_count()
-        return self.threads or cores
+        return self.threads or cpu_count()
 
     def open(self, facts: "Facts | None" = None) -> "Forecaster":
         """The forecaster of the bundle, with these dated facts or the shipped ones."""
