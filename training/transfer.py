@@ -49,7 +49,7 @@ class Source:
         return cls(
             name=Path(path).name,
             digest=bundle.digest,
-            panel_id=str(bundle.split.get("panel_id", "")),
+            panel_id=bundle.panel_id,
             model=ModelConfig(**bundle.config["model"]),
             transforms=Transforms.from_dict(bundle.transforms),
             records=bundle.training_records,
