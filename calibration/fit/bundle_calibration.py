@@ -57,7 +57,8 @@ class CalibrationOptions:
             has no other method. None: "cv+" with members, else "sets".
         n_paths: Paths per person, for present values.
         seed: Key of origins, folds and paths.
-        map_persons: Persons of the map fold that a map needs; with fewer the raw forecast is used.
+        map_persons: Persons of the map fold that a map needs; with fewer a horizon has the map of
+            a shorter one.
         rollout: How paths are simulated, here and by default in forecasts; None: no change.
         profiles: Also fit cells for records with the columns of a survey, or with earnings alone.
         until: Leave out later years of the panel, so that the bundle can be judged on them.

@@ -21,8 +21,8 @@ from saga.cli import app
 PAGE = Path(__file__).resolve().parents[1] / "cli.md"
 HEAD = """# The command line
 
-Written by `python docs/cli/write.py` from the program. `saga COMMAND -h` shows the same with the
-values that are allowed; options of commands that judge and simulate are there alone.
+Written by `python docs/cli/write.py`. `saga COMMAND -h` shows the same with the values that are
+allowed; options of commands that judge and simulate are there alone.
 `saga --install-completion` adds completion to your shell. With `--json` most commands print one
 JSON object. Exit codes: 0 done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (the
 same command resumes), 70 internal error.
@@ -32,13 +32,13 @@ IN_HEAD = "--json"
 # Commands that judge and simulate, of the evidence; other pages say how they are used.
 NAMES_ONLY = (
     *("saga explain", "saga evaluate", "saga vintages", "saga audit", "saga circumstances"),
-    *("saga benchmark", "saga register"),
+    *("saga report", "saga benchmark", "saga register"),
 )
 PRODUCTS = ("saga forecast", "saga lifetime", "saga pensions")  # whose options `saga score` has
 SHARED_HEAD = """## Options of several commands
 
-A command's section lists its own options and names those of this list that it has, by heading if it
-has all or all but one. Brackets: the default.
+A command's section names those of this list that it has, by heading if it has all or all but one.
+Brackets: the default.
 """
 
 
@@ -67,7 +67,7 @@ def shared_rows() -> dict[str, dict[str, str]]:
 
 def plain(text: str) -> str:
     """The line of an option without its default and without the product before its meaning."""
-    return re.sub(r" \[[^]]*\]|(?<=: )[A-Z][a-z ]+: ", "", text).lower()
+    return re.sub(r" \[[^]]*\]|(?<=: )[A-Z][a-z ]+: (pension rule: )?", "", text).lower()
 
 
 def shown(command: Any) -> list[Any]:

@@ -169,8 +169,7 @@ def release(
     accept_risk: Annotated[
         str | None,
         typer.Option(
-            help="Who accepts which risk, and why: needed unless the audit found no leak. It is "
-            "written into the release.",
+            help="Who accepts which risk, and why: needed unless the audit found no leak.",
             show_default="none",
         ),
     ] = None,
@@ -179,7 +178,7 @@ def release(
 ) -> None:
     """Put an audited bundle, its card, tables and software list into a folder for output checking.
 
-    The folder has a simulated register in place of the agency's persons, and a page to begin with.
+    A simulated register stands in place of the agency's persons.
     """
     from saga.bundle import Bundle
     from saga.evaluation.release.bundle_release import release_bundle

@@ -35,9 +35,8 @@ def calibrate(
     method: Annotated[
         CalibrationMethod | None,
         typer.Option(
-            help="sets: prediction sets from recalibrated forecasts. cqr: the paper's method, "
-            "conformalised quantile regression with one threshold per horizon. cv+: cross-fitted "
-            "sets, for bundles of `saga train --folds`.",
+            help="sets: prediction sets from recalibrated forecasts. cqr: the paper's method. "
+            "cv+: cross-fitted sets, for bundles of `saga train --folds`.",
             show_default="cv+ if the bundle has members, else sets",
         ),
     ] = None,
@@ -47,15 +46,14 @@ def calibrate(
         typer.Option(
             min=10,
             help="Persons of the map fold, per horizon, that a recalibration map needs; with fewer "
-            "the raw forecast is used.",
+            "that of a shorter horizon is used.",
         ),
     ] = 100,
     append: Annotated[
         bool,
         typer.Option(
             "--append",
-            help="Leave the bundle unchanged; compare the ledger's intervals with a new yearly "
-            "delivery.",
+            help="Compare the ledger's intervals with a new yearly delivery; the bundle stays.",
         ),
     ] = False,
     profiles: Annotated[

@@ -42,8 +42,8 @@ def init(
 ) -> None:
     """Propose a mapping for your data, or show what a mapping does, with rows before and after.
 
-    A proposal has questions where names and contents of columns leave a doubt; with --out it is
-    written as a file, to be completed. Nothing is computed. The rows are shown on your screen only.
+    A proposal has questions where names and contents of columns leave a doubt; --out writes it as a
+    file, to be completed. The rows are shown on your screen only.
 
     Examples:
         saga init panel.csv --out our-register.yaml  # which column is which?

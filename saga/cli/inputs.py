@@ -61,8 +61,7 @@ class Reading:
         Path | None,
         typer.Option(
             "--facts",
-            help="Your own prices, macro series and tax parameters: a folder of .csv files, or "
-            "one.",
+            help="Your own prices, macro series and tax parameters: a .csv file, or a folder.",
             show_default="shipped",
         ),
     ] = None
@@ -302,8 +301,7 @@ class LedgerOptions:
         typer.Option(
             "--holder",
             envvar="SAGA_HOLDER",
-            help="The holder whose part of the ledger is used; `common` moves all persons' "
-            "thresholds.",
+            help="Whose part of the ledger is used; `common` moves all persons' thresholds.",
         ),
     ] = "common"
 
@@ -329,8 +327,7 @@ class Recording(LedgerOptions):
         bool,
         typer.Option(
             "--record",
-            help="Record intervals of every fitted coverage in the ledger, to compare them with "
-            "later outcomes.",
+            help="Record intervals of every fitted coverage in the ledger.",
         ),
     ] = False
 

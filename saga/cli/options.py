@@ -43,15 +43,15 @@ TrainingStart = Annotated[
     typer.Option(
         "--from",
         help="Training starts from the weights of this bundle; none: from random weights.",
-        show_default="bundles/prior if it is there, the panel is not generated and has fewer than "
-        "30,000 persons, and the configuration is auto",
+        show_default="bundles/prior for a real panel below 30,000 persons, if the configuration is "
+        "auto",
     ),
 ]
 Shares = Annotated[
     Sequence[int] | None,
     Option(
-        "Per cent of training, validation, calibration and test persons; if left out, those of "
-        "the bundle, or 70,10,10,10.",
+        "Per cent of training, validation, calibration and test persons; by default those of the "
+        "bundle, or 70,10,10,10.",
     ),
 ]
 Workers = Annotated[

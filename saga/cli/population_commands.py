@@ -57,9 +57,7 @@ def tables(
     weights: _Weights = None,
     reference: Annotated[
         str | None,
-        typer.Option(
-            help="Paths of the same persons under another scenario: also the difference from them."
-        ),
+        typer.Option(help="Paths of the same persons under another scenario: also the difference."),
     ] = None,
     minimum: Annotated[int, typer.Option(help="Persons that a published cell has.")] = 10,
     dominance: Annotated[
@@ -83,7 +81,6 @@ def tables(
     """Statistics of groups by year with 90 % bands, with disclosure control, for publication.
 
     Without --weights, totals and bands are about these persons; with it, about the population.
-    --inflow adds those who join later. --reference adds what the scenario of SCORED changes.
 
     Examples:
         saga tables paths --by sex,age --panel register/ --out tables  # statistics to publish

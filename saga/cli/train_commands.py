@@ -37,8 +37,7 @@ def train(
     also: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A further panel to learn from, whose persons lived through another economy; all "
-            "of them are training persons. Repeatable."
+            help="A further panel, of another economy, all of whose persons train. Repeatable."
         ),
     ] = None,
     resume: Annotated[
@@ -51,15 +50,14 @@ def train(
     folds: Annotated[
         int | None,
         typer.Option(
-            help="Train this many members, each without one fold of the persons. For panels with "
-            "too few persons to keep some for calibration."
+            help="For few persons: train this many members, each without one fold of the persons."
         ),
     ] = None,
     final: Annotated[
         Path | None,
         typer.Option(
-            help="Train with the recipe of this judged bundle on every person of its panel. The "
-            "new bundle cannot be judged; its report is that of the judged one."
+            help="Train with the recipe of this judged bundle on every person of its panel, so "
+            "that nobody is left to judge it."
         ),
     ] = None,
     shares: options.Shares = None,
@@ -67,8 +65,8 @@ def train(
         float | None,
         typer.Option(
             metavar="EPSILON",
-            help="Train with noise, so that the weights are differentially private by person: 8 "
-            "protects a little, 1 much. The promise covers the weights only. Two runs differ.",
+            help="Train with noise, so that the weights alone are differentially private by "
+            "person: 8 protects a little, 1 much.",
             show_default="no promise",
         ),
     ] = None,
