@@ -29,7 +29,8 @@ _INSIDE = {
     *("open", "realised_macro", "scenario", "state_weights", "tax_rule", "with_calibrator"),
     *("forecaster", "lifetime_blocks", "path_tables", "plan", "run", "with_earnings", "with_frame"),
     *("with_model", "pension_laws", "wage_index", "check", "salted", "check_judgeable"),
-    *("provenance", "warnings"),
+    *("provenance", "warnings", "network", "transforms", "process", "calendar"),
+    *("reference_draws", "begins_before", "ratio_names"),
 }
 
 
