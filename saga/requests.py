@@ -327,7 +327,7 @@ class LifetimeRequest:
     unrounded: _Unrounded = False
     unknown_years: Annotated[
         UnknownYears,
-        Option("If earnings since from_age are unknown: the sum is null, or fill these years."),
+        Option("Null, or fill these years, if earnings since the first age are unknown."),
     ] = "null"
 
     def __post_init__(self) -> None:
@@ -384,7 +384,7 @@ class PensionRequest:
     unrounded: _Unrounded = False
     unknown_years: Annotated[
         UnknownYears,
-        Option("If earnings since the first age are unknown: the result is null, or fill them."),
+        Option("Null, or fill these years, if earnings since the first age are unknown."),
     ] = "null"
 
     def __post_init__(self) -> None:
@@ -543,12 +543,12 @@ class PopulationRequest:
         ),
     ] = None
     rate: Annotated[
-        float, Option("Real discount rate of lifetimes a year.", above=-0.5, below=1)
+        float, Option("Real discount rate a year, as a fraction.", above=-0.5, below=1)
     ] = RATE
     to_age: _ToAge = MAX_AGE
     tax: Annotated[
         TaxSource,
-        Option("Tax on earnings, for net lifetimes: none, paper, se-2026, or a reform."),
+        Option("Tax on each year's earnings: none, paper, that of a year (se-2026), or a reform."),
     ] = "none"
     inflow: Annotated[
         Sequence[Entrants],

@@ -67,7 +67,7 @@ class Reading:
     ] = None
     on_error: Annotated[
         OnError,
-        typer.Option("--on-error", help="Stop at rows that break a rule, or drop and count them."),
+        typer.Option("--on-error", help="At rows that break a rule: fail, or drop and count them."),
     ] = "fail"
     rejected: Annotated[
         Path | None,
@@ -220,7 +220,7 @@ class Model:
         Precision | None,
         typer.Option(
             "--precision",
-            help="Arithmetic of paths; bfloat16 is faster if the processor has units for it.",
+            help="float32; or bfloat16, faster if the processor has units for it.",
             show_default="float32",
         ),
     ] = None

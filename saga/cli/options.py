@@ -145,7 +145,7 @@ _KINDS: dict[Any, tuple[Callable[[str], object] | None, str]] = {
         "Allowed: {option.range}, or percentages as a range (1-99) or a list (5,50,95).",
     ),
     Sequence[str]: (read_texts, "Several with commas."),
-    Sequence[Entrants]: (_read_inflow, "A table, .parquet or .csv, a path or a URL."),
+    Sequence[Entrants]: (_read_inflow, "A table, .parquet or .csv."),
     **dict.fromkeys((int, int | None, float), (None, "Allowed: {option.range}.")),
     TaxSource: (_read_tax, "A reform is a YAML file."),
     **dict.fromkeys(

@@ -28,14 +28,14 @@ _Panel = Annotated[
     str | None,
     typer.Option(
         "--panel",
-        help="The persons that were scored (a path or a URL), for groups that paths do not have.",
+        help="The persons that were scored, for groups that paths do not have.",
     ),
 ]
 _Weights = Annotated[
     str | None,
     typer.Option(
         "--weights",
-        help="Table person_id, weight (.parquet or .csv, a path or a URL).",
+        help="Table person_id, weight (.parquet or .csv).",
         show_default="all 1",
     ),
 ]
@@ -81,6 +81,7 @@ def tables(
     """Statistics of groups by year with 90 % bands, with disclosure control, for publication.
 
     Without --weights, totals and bands are about these persons; with it, about the population.
+    Inputs and outputs may be URLs.
 
     Examples:
         saga tables paths --by sex,age --panel register/ --out tables  # statistics to publish
@@ -199,22 +200,21 @@ def align(
     scored: _Scored,
     targets: Annotated[
         str,
-        typer.Option(
-            help="CSV (a path or a URL): year, columns of groups, and total or mean (earnings, "
-            "real)."
-        ),
+        typer.Option(help="CSV: year, columns of groups, and total or mean (earnings, real)."),
     ],
     out: Annotated[str, typer.Option(help="Directory or URL for the result, new or empty.")],
     reading: _Columns,
     method: Annotated[
         Literal["adjust", "weights"],
-        typer.Option(help="Adjust earnings within year and group, or find weights of persons."),
+        typer.Option(help="adjust earnings within year and group, or find weights of persons."),
     ] = "adjust",
     panel: _Panel = None,
     weights: _Weights = None,
     as_json: options.Json = False,
 ) -> None:
     """Adjust paths, or weight persons, so that totals by year and group equal official ones.
+
+    Inputs and outputs may be URLs.
 
     Examples:
         saga align paths --targets totals.csv --panel register/ --out aligned  # official totals

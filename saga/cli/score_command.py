@@ -49,7 +49,7 @@ def score(
     product: Annotated[Product, typer.Option(help="What to compute.")] = "forecasts",
     engine: Annotated[
         Literal["local", "ray"],
-        typer.Option(help="Who computes: processes of this machine, or a Ray cluster."),
+        typer.Option(help="local: processes of this machine; ray: a Ray cluster."),
     ] = "local",
     address: Annotated[
         str | None,
