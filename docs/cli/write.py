@@ -21,13 +21,14 @@ from saga.cli import app
 PAGE = Path(__file__).resolve().parents[1] / "cli.md"
 HEAD = """# The command line
 
-Written by `python docs/cli/write.py`. `saga COMMAND -h` shows the same with the values that are
-allowed; options of commands that judge and simulate are there alone.
+Written by `python docs/cli/write.py`. `saga COMMAND -h` shows the same with more examples and the
+values that are allowed; options of commands that judge and simulate are there alone.
 `saga --install-completion` adds completion to your shell. With `--json` most commands print one
 JSON object. Exit codes: 0 done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (the
 same command resumes), 70 internal error.
 """
 SHARED_BY = 2  # commands
+EXAMPLES = 2  # of a command; `-h` shows all
 IN_HEAD = "--json"
 # Commands that judge and simulate, of the evidence; other pages say how they are used.
 NAMES_ONLY = (
@@ -141,7 +142,8 @@ def page() -> str:
             rows = [text for text in rows if plain(text) not in of_products]
         lines = [f"## {name}", "", " ".join(about.split()), ""]
         if examples:
-            lines += ["```console", *map(str.strip, examples.strip().splitlines()), "```", ""]
+            shown_examples = examples.strip().splitlines()[:EXAMPLES]
+            lines += ["```console", *map(str.strip, shown_examples), "```", ""]
         if name.startswith(NAMES_ONLY):
             also, rows = [], []
         elif rows:

@@ -56,10 +56,7 @@ PAPER = ROOT / "docs/method/paper.md"
 PAPER_START, PAPER_END = "<!-- paper -->", "<!-- end of paper -->"
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
 README_HORIZONS = (1, 10)
-NLSY_COMMANDS = (
-    "Commands: [NLSY79](how-to/nlsy79.md#train-calibrate-evaluate-forecast), for years held out "
-    "with `--until 1998` in training and calibration."
-)
+NLSY_COMMANDS = "Commands: [NLSY79](how-to/nlsy79.md#train-calibrate-evaluate-forecast)."
 AHEAD = "saga is significantly better (p < .01, Holm) at every horizon than"
 NO_INTERVAL = "none"  # too few calibration outcomes that far ahead
 # Further tables of the page: pattern of the columns shown, first words of the rows shown (None:
@@ -70,17 +67,17 @@ FURTHER: dict[str, tuple[str, tuple[str, ...] | None]] = {
         ("mean against", "Gini", "CRPS", "coverage"),
     ),
 }
-AFTER_REGISTER = """Announced before it was judged, with the seed of its commit:
+AFTER_REGISTER = """Announced before it was judged:
 
 <!-- scoreboard: row register-shipped -->
 <!-- end -->
 
 ## Equal data
 
-The same persons, but SAGA, too, has learnt from their register alone (configuration `small`). CRPS
-of `saga`, and how much higher it is of the others; p over the table (Holm) where it is below .1.
-In-time the others know what the economy did: they are fitted on outcomes of the same years, and
-`saga` draws it. `saga:told` is `saga` with the realised macro series.
+SAGA, too, has learnt from the register of these persons alone (configuration `small`). CRPS of
+`saga`, and how much higher it is of the others; p over the table (Holm) where it is below .1.
+In-time the others know what the economy did: they are fitted on outcomes of the same years.
+`saga:told` is `saga` with the realised macro series.
 
 ```console
 saga train --panel fresh --config small --seed 40821177 --out same
@@ -303,18 +300,17 @@ def results_page(board: Scoreboard, shipped: str) -> str:
     """The text of docs/results.md."""
     parts = [
         "# Results\n",
-        "Written by `python docs/results/write.py` from the tables in `docs/results/`. All scores, "
-        "groups, tests, estimates and the paper's own figures: "
-        "`python docs/results/write.py --tables DIR` (HTML and Markdown).\n",
-        "The score is the CRPS of log earnings: lower is better, and the best of a row is bold. "
+        "Written by `python docs/results/write.py`. All scores, groups, tests and the paper's own "
+        "figures: `python docs/results/write.py --tables DIR`.\n",
+        "The score is the CRPS of log earnings: lower is better. "
         "*Ahead of* means: significantly better (p < .01) at every horizon, with p adjusted over "
         "all tests of the section (Holm). "
-        "*Inside the sets* is the share of outcomes (%) inside SAGA's 90 % sets, with the band of "
-        "95 % of calibrated forecasters in brackets; ! marks a share outside. *In-time* means "
-        "origins and outcomes inside the panel's years, *forward* means outcomes after the last "
+        "*Inside the sets*: share of outcomes (%) inside SAGA's 90 % sets, in brackets the band of "
+        "95 % of calibrated forecasters; ! marks a share outside. *In-time*: "
+        "origins and outcomes inside the panel's years; *forward*: outcomes after the last "
         "year used. The clairvoyant knows "
-        "the register's process and hidden states: a bound that cannot be attained. What the "
-        "other names mean: [baselines](method/baselines.md).\n",
+        "the register's process and hidden states; the other names: "
+        "[baselines](method/baselines.md).\n",
     ]
     for panel, (title, _, commands) in PANELS.items():
         results = committed_results(panel)
@@ -336,8 +332,7 @@ def results_page(board: Scoreboard, shipped: str) -> str:
             *([note] if panel == "register" and (note := _age_note(results)) else []),
             to_markdown([*_headline_tables(results), *_further_tables(results)]),
             f"{source_line(row, board, shipped)} Provenance: {provenance}.{_kept_note(results)}"
-            f"{_lifetimes_note(panel)}"
-            f"{_variants_note(panel)}\n",
+            f"{_lifetimes_note(panel)}\n",
             f"```console\n{commands}\n```\n" if commands else f"{NLSY_COMMANDS}\n",
             *([AFTER_REGISTER] if panel == "register" else []),
         ]
@@ -476,21 +471,6 @@ def _lifetimes_note(panel: str) -> str:
     if bundle in (None, scored):
         return ""
     return f" The lifetimes are those of the contest of the bundle `{bundle[:12]}`."
-
-
-def _variants_note(panel: str) -> str:
-    """A sentence about variants from the contest of another bundle."""
-    record = _records("variants").get(panel, {})
-    names = _names("variants", panel, "name")
-    shipped = _records("metrics")[panel]["bundle"]
-    bundle_of = {name: record.get(KEPT, {}).get(name, record["bundle"]) for name in names}
-    others = {name: bundle for name, bundle in bundle_of.items() if bundle != shipped}
-    if not others:
-        return ""
-    same = ", ".join(sorted(set(names) - set(others)))
-    subject = f"The variants except {same}" if same else "The variants"
-    bundles = ", ".join(f"`{bundle[:12]}`" for bundle in sorted(set(others.values())))
-    return f" {subject} are from the contest of the bundle {bundles}; compare them with each other."
 
 
 def readme_table() -> str:
