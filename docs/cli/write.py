@@ -23,9 +23,9 @@ HEAD = """# The command line
 
 Written by `python docs/cli/write.py`. `saga COMMAND -h` shows the same with more examples and the
 values that are allowed; options of commands that judge and simulate are there alone.
-`saga --install-completion` adds completion to your shell. With `--json` most commands print one
-JSON object. Exit codes: 0 done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (the
-same command resumes), 70 internal error.
+In parentheses: the environment variable. `saga --install-completion` adds completion to your shell.
+With `--json` most commands print one JSON object. Exit codes: 0 done, 1 a check failed, 2 wrong use
+or bad input, 3 interrupted (the same command resumes), 70 internal error.
 """
 SHARED_BY = 2  # commands
 EXAMPLES = 2  # of a command; `-h` shows all
@@ -91,7 +91,7 @@ def row(parameter: Any) -> str:
     if get_origin(annotation) is Literal and any(c not in text for c in get_args(annotation)):
         text += f" One of {', '.join(f'`{choice}`' for choice in get_args(annotation))}."
     if parameter.envvar:
-        text += f" Environment: `{parameter.envvar}`."
+        text += f" (`{parameter.envvar}`)"
     default = shown_default(parameter)
     return f"- `{name_of(parameter)}`{f' [{default}]' if default else ''}: {text}"
 
@@ -140,6 +140,8 @@ def page() -> str:
         if name == "saga score":
             also.append("those of " + ", ".join(f"`{product}`" for product in PRODUCTS))
             rows = [text for text in rows if plain(text) not in of_products]
+        if name.startswith(NAMES_ONLY):
+            about = about.partition("\n\n")[0]
         lines = [f"## {name}", "", " ".join(about.split()), ""]
         if examples:
             shown_examples = examples.strip().splitlines()[:EXAMPLES]

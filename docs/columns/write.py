@@ -16,10 +16,9 @@ from saga.schema import Column
 PAGE = Path(__file__).resolve().parents[1] / "columns.md"
 HEAD = f"""# Columns and codes of a panel
 
-Written by `python docs/columns/write.py` from `saga/schema.py`; the service has the same at `GET
-/v1/variables`. One row of a panel is one person in one year. {len(schema.REQUIRED)} columns are
-required; the others improve a forecast if they are there. Columns of other names and codes are read
-by a [mapping](how-to/mapping.md).
+Written by `python docs/columns/write.py`; the service has the same at `GET /v1/variables`. One row
+is one person in one year. {len(schema.REQUIRED)} columns are required; the others improve a
+forecast. Other names and codes: a [mapping](how-to/mapping.md).
 
 - **0 is none, an empty cell is unknown, and a year without a row is a year without a record.**
 - Ages {schema.MIN_AGE} to {schema.MAX_AGE} are used. A forecast reads at most the last {schema.MAX_CONTEXT_YEARS} years of a record.
