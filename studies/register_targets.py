@@ -80,16 +80,15 @@ def page(table: pl.DataFrame, seeds: list[int], persons: int, full_table: str) -
     return f"""\
 # Registers compared with published figures
 
-Registers of {persons:,} persons with seeds {", ".join(map(str, seeds))}; no parameter was set with
-these seeds. Written by
+Registers of {persons:,} persons with seeds {", ".join(map(str, seeds))}, with which no parameter
+was set. Written by
 
     {command_line(__file__)}
 
-All {table.height} targets, with concept, population, source and values, are in
-[{full_table}]({full_table}); `saga register check` prints the
-table of one register. A band is the published figure plus and minus a fixed margin and 3 standard
+All {table.height} targets, with their sources: [{full_table}]({full_table}); of one register:
+`saga register check`. A band is the published figure plus and minus a fixed margin and 3 standard
 errors of the simulated value (here of seed {seeds[0]}). Enforced targets (read in a public source,
-or derived from such values) must lie inside; the others are only reported.
+or derived from such values) must lie inside.
 
 ## Verdicts
 

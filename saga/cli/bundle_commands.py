@@ -81,8 +81,7 @@ def verify(
 ) -> None:
     """Check every byte of a bundle; exit code 2 if a file is missing, unknown or changed.
 
-    The seal has no key: it shows damage, but whoever changes a bundle can seal it again. With
-    --digest a bundle that somebody else sealed is refused, too.
+    The seal has no key: with --digest a bundle that somebody else sealed is refused, too.
     """
     from saga.bundle import Bundle
 

@@ -116,8 +116,8 @@ def create(
     scopes: Annotated[
         str,
         typer.Option(
-            help="What the key may do, of forecast, record (enter intervals in the ledger), "
-            "outcomes (send and correct realised earnings) and metrics."
+            help="What the key may do: forecast, record (enter intervals in the ledger), outcomes "
+            "(send and correct them), metrics."
         ),
     ] = "forecast",
     expires: Annotated[
