@@ -446,7 +446,8 @@ def _further_tables(results: Results) -> list[Table]:
             for row in table.rows
             if names is None or row[0].text.startswith(names)
         ]
-        note = table.note if table.note not in [other.note for other in shown] else ""
+        note = re.sub(r" Published: [^.]*\.", "", table.note)
+        note = note if note not in [other.note for other in shown] else ""
         shown.append(Table(title, note, [table.head[i] for i in at], rows))
     return shown
 
