@@ -89,7 +89,7 @@ saga evaluate same --panel fresh --baselines all --tables hindsight --cache eval
 <!-- scoreboard: contest register-equal-told -->
 <!-- end -->
 """
-PROVENANCE = ("calibration", "panel", "paths", "rollout", "split", "until")
+PROVENANCE = ("calibration", "panel", "until")
 KEPT = "kept"  # in a provenance: baseline or variant -> the bundle of the contest of its rows
 # Of groups these metrics are committed, of all persons every metric.
 GROUP_METRICS = ("crps_log", *(name for name in METRICS if name.startswith("coverage_")))
