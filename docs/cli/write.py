@@ -144,8 +144,10 @@ def page() -> str:
             about = about.partition("\n\n")[0]
         lines = [f"## {name}", "", " ".join(about.split()), ""]
         if examples:
-            shown_examples = examples.strip().splitlines()[:EXAMPLES]
-            lines += ["```console", *map(str.strip, shown_examples), "```", ""]
+            printed = list(map(str.strip, examples.strip().splitlines()[:EXAMPLES]))
+            if len(printed) == 1:
+                printed = [printed[0].partition("  #")[0]]
+            lines += ["```console", *printed, "```", ""]
         if name.startswith(NAMES_ONLY):
             also, rows = [], []
         elif rows:
