@@ -8,9 +8,10 @@ simulated. Quantiles of simulated sums are noisy nevertheless, in the tails abov
 reduced as follows. If a path kept its rank in all years (comonotone paths), the quantiles of the
 sum would be the sums of the years' quantiles, which have no noise. Let z be the normal score of a
 simulated sum's rank, and g that of its rank among comonotone sums. A parabola g = a + b z + c z^2
-is fitted to all positive sums of the person; b < 1 if ranks change over the years. The quantiles of
-the distribution are then those of the comonotone sum at the fitted g. The probability of zero is
-the share of paths without any earnings.
+is fitted to all positive sums of the person; b < 1 if ranks change over the years. Where careers
+may end soon, g has bends that no parabola has, so the mean residual of the nearest sums is added (a
+running mean). The quantiles of the distribution are then those of the comonotone sum at the fitted
+g. The probability of zero is the share of paths without any earnings.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from saga.requests import RATE
 
 Array = NDArray[np.float64]
 _DEGREE = 2  # of the polynomial that is fitted
+_NEAR = 0.075  # of the positive sums, on each side, whose mean residual is added
 _MIN_POSITIVE = 20  # with fewer positive sums nothing is fitted
 
 
@@ -82,11 +84,24 @@ class SimulatedValues:
         left = np.cumsum(products[::-1], axis=0)[::-1][zeros[rows]]
         right = (np.where(is_positive, g, 0.0)[:, None, :] * powers.T).sum(axis=-1)
         coefficients = np.linalg.solve(left, right[..., None])[..., 0]
-        fitted = sum(coefficients[:, k, None] * powers[:, k] for k in range(_DEGREE + 1))
-        values = interpolate_rows(np.asarray(fitted), ranks, comonotone[rows])
+        fitted = np.asarray(
+            sum(coefficients[:, k, None] * powers[:, k] for k in range(_DEGREE + 1))
+        )
+        fitted += _means_of_near(np.where(is_positive, g - fitted, 0.0), zeros[rows, None])
+        values = interpolate_rows(fitted, ranks, comonotone[rows])
         values = np.where(is_positive & (values > 0), values, ordered[rows])
         ordered[rows] = np.maximum.accumulate(values, axis=1)
         return ordered
+
+
+def _means_of_near(residuals: Array, zeros: NDArray[np.int64]) -> Array:
+    """Mean residuals (n, M) of the nearest positive sums, which follow the `zeros` (n, 1)."""
+    m = residuals.shape[1]
+    rank, reach = np.arange(m), (_NEAR * (m - zeros)).astype(np.int64)
+    first, end = np.maximum(rank - reach, zeros), np.minimum(rank + reach + 1, m)
+    sums = np.pad(np.cumsum(residuals, axis=1), ((0, 0), (1, 0)))
+    totals = np.take_along_axis(sums, end, 1) - np.take_along_axis(sums, first, 1)
+    return np.asarray(totals / np.maximum(end - first, 1))
 
 
 class _PresentValueSets(YearSets):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -49,11 +51,38 @@ def test_quantiles_are_those_of_many_paths(truth: Array) -> None:
     assert (abs(error) < 0.02).all(), error
 
 
+def ending_careers(n: int, n_paths: int, seed: int, years: int) -> Paths:
+    """Recalibrated paths of careers that end for good with a probability of a quarter a year."""
+    rng = np.random.default_rng(seed)
+    shape = (n, years, n_paths)
+    ended = np.cumsum(rng.random(shape) < 0.25, axis=1) > 0
+    level = 0.6 * rng.normal(size=(n, 1, n_paths)) + 0.2 * rng.normal(size=shape)
+    ranks = np.where(ended, rng.random(shape) - 99, level).argsort(axis=-1).argsort(axis=-1)
+    u = (ranks + 0.5) / n_paths
+    p_zero = 1 - 0.75 ** np.arange(1, years + 1)[:, None]
+    scores = stats.norm.ppf(np.clip((u - p_zero) / (1 - p_zero), 1e-9, 1))
+    earnings = np.where(u < p_zero, 0.0, np.exp(12.5 + scores * 0.4**0.5)).astype(np.float32)
+    ids = np.array([f"{seed}-{i}" for i in range(n)])
+    return Paths(ids, np.full(n, 1980), np.full(n, 2020), earnings, recalibrated=True)
+
+
+@pytest.mark.parametrize("years", [3, 5, 8])
+def test_quantiles_near_the_end_of_careers_are_those_of_many_paths(years: int) -> None:
+    """Sums of few years that may be zero have modes: one year, two years, all years."""
+    levels, of_years = [0.5, 0.75, 0.9], partial(present_value, years=years)
+    many = of_years(ending_careers(1, 200_000, 1, years))
+    truth = np.quantile(many, levels)
+    quantiles = SimulatedValues.of(ending_careers(100, 500, 2, years), of_years).quantiles(levels)
+    bias = (quantiles.mean(axis=0) - truth) / many.mean()
+    assert (abs(bias) < 0.05).all(), bias
+
+
 def test_quantiles_vary_less_than_those_of_the_samples() -> None:
     values = SimulatedValues.of(careers(300, 500, 3), value)
     fitted, empirical = values.quantiles(LEVELS), np.quantile(values.values, LEVELS, axis=1).T
     ratio = fitted.std(axis=0) / empirical.std(axis=0)
-    assert (ratio[[0, 1, -2, -1]] < 0.7).all(), ratio
+    assert (ratio < 0.85).all(), ratio
+    assert ratio[[0, 1, -2, -1]].mean() < 0.7, ratio
 
 
 def test_the_probability_of_zero_is_the_share_of_paths_without_earnings() -> None:
