@@ -115,7 +115,7 @@ async def post_job(
         job, new = await jobs.submit(upload, options, caller.holder, idempotency_key)
     if new:
         service.log.info("job_accepted", job=job.order.id)
-    response = json_response(_view(job, service))
+    response = json_response(job.describe(service.settings.job_hours))
     response.status_code = 202
     response.headers["Location"] = f"/v1/jobs/{job.order.id}"
     return response
@@ -166,7 +166,7 @@ async def _check(options: JobOptions, service: Service, caller: Caller) -> None:
 )
 async def get_job(job: CurrentJob, service: CurrentService) -> Response:
     """The state of a job, its progress, and at the end the totals or what is wrong."""
-    return json_response(_view(job, service))
+    return json_response(job.describe(service.settings.job_hours))
 
 
 @router.delete(
@@ -202,7 +202,7 @@ async def get_events(
     """An event `progress` with the job whenever it changes, and at the end one event `end`."""
     jobs, sent = _jobs_of(service), b""
     while True:
-        view = _view(job, service)
+        view = job.describe(service.settings.job_hours)
         content = encode_json(view)
         ended = view["state"] not in ("queued", "running")
         if content != sent:
@@ -273,7 +273,3 @@ def _file(job: Job, path: Path, kind: str) -> Response:
     except (OSError, ValueError):
         raise refused("result-file") from None
     return _OpenFileResponse(file, f"{job.order.id}-{path.name}", kind)
-
-
-def _view(job: Job, service: Service) -> dict[str, object]:
-    return dict(job.describe(service.settings.job_hours))
