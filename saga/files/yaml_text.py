@@ -9,7 +9,7 @@ key that stands twice, names of other parts, tags, and many brackets inside each
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 
@@ -101,3 +101,8 @@ def read_yaml(text: str, title: str, rule: str, column: str | None = None) -> An
         elif "\t" in "".join(text.splitlines()[line : line + 1]):
             why, fix = f"{why}: it contains a tab", "Indent with blanks."
     raise UsageError.of(title, rule, why, fix, column=column)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value is a number, not a flag."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from saga.data.facts import PRICES, Facts
 from saga.errors import Problem, UsageError
-from saga.files.yaml_text import read_yaml
+from saga.files.yaml_text import is_number, read_yaml
 from saga.requests import PensionSource
 
 Array = NDArray[np.float64]
@@ -103,10 +103,11 @@ PARAMETERS: dict[str, Parameter] = {
     ),
 }  # fmt: skip
 _MAX_BANDS = 20
-_LAST_YEAR = 2100  # later years are in nobody's career
-_YEARS = f"1900 to {_LAST_YEAR}"
+_FIX_YEAR = "Give a year from 1900 to 2100."  # later ones are in nobody's career
 _HIGHEST = 1e12  # of an amount
 _MAX_FAULTS = 20  # that are named
+_CHOICES = {"formula": FORMULAS, "kind": KINDS}
+_Check = tuple[str, bool, str, str]  # a key, whether it is at fault, why, and how to mend it
 _TEXTS = ("title", "source", "currency", "formula", "kind", "index")
 _KEYS = (
     "base",
@@ -238,14 +239,9 @@ class PensionLaw:
         floor = rule.of_years("floor", years) * self.amount(rule.floor_index, known, growth)[:, 0]
         ceiling = self.amount(rule.ceiling_index, known, growth)[:, 0]
         above = floor > rule.of_years("ceiling", years) * ceiling
-        if above.any():
-            raise UsageError.of(
-                f"The pension rule {rule.title!r} cannot be used.",
-                "pension-rule",
-                f"parameters, floor: above the ceiling in {years[above][0]}",
-                "Give a lower floor, or a higher ceiling.",
-                column="rule",
-            )
+        why = f"above the ceiling in {years[above.argmax()]}"
+        fix = "Give a lower floor, or a higher ceiling."
+        _refuse([("parameters, floor", bool(above.any()), why, fix)], rule.title)
 
     def amount(self, name: str, years: Years, growth: Array) -> Array:
         """A yearly amount, in prices of the law, (n_year, n_path).
@@ -342,17 +338,15 @@ def _content(source: str, place: str) -> dict[str, Any]:
 
 def _on_top_of(base: object, content: dict[str, Any], place: str) -> dict[str, Any]:
     """The keys of a rule file with those of its base below them."""
-    if not isinstance(base, str) or base not in SHIPPED_RULES:
-        fix = f"Use one of {', '.join(SHIPPED_RULES)}."
-        problem = _fault(place, "base", "there is no rule of this name", fix)
-        raise UsageError("The pension rule cannot be used.", [problem])
-    below = _content(base, base)
+    fix = f"Use one of {', '.join(SHIPPED_RULES)}."
+    is_known = base in SHIPPED_RULES
+    _refuse([("base", not is_known, "there is no rule of this name", fix)], place)
+    below = _content(str(base), str(base))
     merged = {**below, "title": f"{below['title']}, changed", **content}
-    for key, names in (("formula", FORMULAS), ("kind", KINDS)):
-        if merged[key] in names and merged[key] != below[key]:
-            fix = f"Leave it out, or write a rule without `base`: {base} has {below[key]}."
-            problem = _fault(place, key, "not that of the base", fix)
-            raise UsageError("The pension rule cannot be used.", [problem])
+    for key, names in _CHOICES.items():
+        is_other = merged[key] in names and merged[key] != below[key]
+        fix = f"Leave it out, or write a rule without `base`: {base} has {below[key]}."
+        _refuse([(key, is_other, "not that of the base", fix)], place)
     # What the base alone uses: a changed rule may have other amounts.
     used = _amounts_of(merged)
     if "price_amounts" in below and "price_amounts" not in content:
@@ -381,11 +375,9 @@ def _amounts_of(content: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _rule_of(content: Mapping[str, Any], place: str) -> PensionRule:
-    problems = list(islice(_faults(content, place), _MAX_FAULTS))
-    if problems:
-        raise UsageError("The pension rule cannot be used.", problems)
+    _refuse(_checks(content), place)
     first_year, index = int(content["first_year"]), content["index"]
-    return PensionRule(
+    rule = PensionRule(
         **{name: content[name] for name in _TEXTS},
         floor_index=content.get("floor_index", index),
         ceiling_index=content.get("ceiling_index", index),
@@ -400,6 +392,8 @@ def _rule_of(content: Mapping[str, Any], place: str) -> PensionRule:
         },
         series={name: _by_year(value, 0) for name, value in (content.get("series") or {}).items()},
     )
+    _refuse(_checks_of_pairs(rule), place)
+    return rule
 
 
 def _by_year(value: Any, first_year: int) -> dict[int, float]:
@@ -412,56 +406,66 @@ def _from_first_year(dated: dict[int, float], first_year: int, default: float) -
     return dated if min(dated, default=math.inf) <= first_year else {first_year: default, **dated}
 
 
-def _fault(place: str, key: object, why: str, fix: str) -> Problem:
-    return Problem("pension-rule", f"{place}, {key}: {why}", fix, column="rule")
+def _refuse(checks: Iterable[_Check], place: str) -> None:
+    """Raise UsageError with a problem for each check that finds a fault."""
+    problems = (
+        Problem("pension-rule", f"{place}, {key}: {why}", fix, column="rule")
+        for key, is_faulty, why, fix in checks
+        if is_faulty
+    )
+    if first := list(islice(problems, _MAX_FAULTS)):
+        raise UsageError("The pension rule cannot be used.", first)
 
 
-def _faults(content: Mapping[str, Any], place: str) -> Iterator[Problem]:
-    """What is wrong with the content of a rule file, each with the key at fault."""
+def _checks(content: Mapping[str, Any]) -> Iterator[_Check]:
+    """The checks of the content of a rule file, key by key."""
     for key in content:
-        if key not in _KEYS:
-            yield _fault(place, key, "there is no such key", f"Use {', '.join(_KEYS)}.")
+        yield key, key not in _KEYS, "there is no such key", f"Use {', '.join(_KEYS)}."
     for key in _TEXTS:
-        if not isinstance(content.get(key), str) or not content[key]:
-            fix = f"Write {' or '.join(KINDS)}" if key == "kind" else "Give it"
-            yield _fault(place, key, "a text is missing", f"{fix}, or a `base` that has it.")
-    for key, names in (("formula", FORMULAS), ("kind", KINDS)):
-        if isinstance(content.get(key), str) and content[key] not in names:
-            yield _fault(place, key, "unknown", f"Use one of {', '.join(names)}.")
-    if content.get("formula") == "best_years" and content.get("kind") == "balance":
-        yield _fault(place, "kind", "best_years gives a yearly pension", "Write yearly_pension.")
+        fix = f"Write {' or '.join(KINDS)}" if key == "kind" else "Give it"
+        is_text = isinstance(content.get(key), str) and content[key]
+        yield key, not is_text, "a text is missing", f"{fix}, or a `base` that has it."
+    for key, names in _CHOICES.items():
+        is_other = isinstance(content.get(key), str) and content[key] not in names
+        yield key, is_other, "unknown", f"Use one of {', '.join(names)}."
+    is_balance = (content.get("formula"), content.get("kind")) == ("best_years", "balance")
+    yield "kind", is_balance, "best_years gives a yearly pension", "Write yearly_pension."
     for key in ("floor_index", "ceiling_index"):
-        if not isinstance(content.get(key, ""), str):
-            yield _fault(place, key, "not a text", "Give the name of a series.")
-    yield from _price_amount_faults(content, place)
-    if not (_is_whole(content.get("first_year")) and _is_year(content["first_year"])):
-        yield _fault(place, "first_year", "no calendar year", f"Give a year from {_YEARS}.")
-    bands = content.get("bands", (1,))
-    if not (isinstance(bands, list | tuple) and bands and all(map(_is_number, bands))) or not all(
-        low < high < _HIGHEST for low, high in pairwise((0, *bands))
-    ):
-        yield _fault(place, "bands", "not ascending numbers", "Write them like [1, 3, 5].")
-    elif len(bands) > _MAX_BANDS:  # each is a row of each person and age
-        yield _fault(place, "bands", "too many", f"Give at most {_MAX_BANDS}.")
+        is_text = isinstance(content.get(key, ""), str)
+        yield key, not is_text, "not a text", "Give the name of a series."
+    index, *amounts = _amounts_of(content)
+    names, others = content.get("price_amounts"), [name for name in amounts if name != index]
+    for name in others[:1]:
+        fix = f"Write [{name}] if it follows prices, [] if it follows wages."
+        yield "price_amounts", names is None, f"not said for {name}", fix
+    is_known = isinstance(names, list) and all(name in others for name in names)
+    fix = "List names of the floor_index and ceiling_index that are not the index."
+    is_faulty = names is not None and not is_known
+    yield "price_amounts", is_faulty, "not amounts of the rule beside the index", fix
+    is_year = isinstance(content.get("first_year"), int) and _is_year(content["first_year"])
+    yield "first_year", not is_year, "no calendar year", _FIX_YEAR
+    bands = content.get("bands", [1])
+    is_list = isinstance(bands, list) and len(bands) > 0 and all(map(is_number, bands))
+    ascends = is_list and all(low < high < _HIGHEST for low, high in pairwise((0, *bands)))
+    yield "bands", not ascends, "not ascending numbers", "Write them like [1, 3, 5]."
+    # Each is a row of each person and age.
+    is_long = ascends and len(bands) > _MAX_BANDS
+    yield "bands", is_long, "too many", f"Give at most {_MAX_BANDS}."
     for key in ("parameters", "series"):
-        if not isinstance(content.get(key) or {}, dict):
-            yield _fault(place, key, "not a mapping", "Give `name: value` lines below the key.")
+        is_mapping = isinstance(content.get(key) or {}, dict)
+        yield key, not is_mapping, "not a mapping", "Give `name: value` lines below the key."
+        if not is_mapping:
             return
-    parameters = content.get("parameters") or {}
-    is_faulty = False
-    for name, value in parameters.items():
-        for fault in _parameter_faults(name, value, content, place):
-            is_faulty = True
-            yield fault
-    series = content.get("series") or {}
+    for name, value in (content.get("parameters") or {}).items():
+        yield from _checks_of_parameter(name, value, content)
     used = [*dict.fromkeys(map(str, _amounts_of(content))), _OWN_PRICES]
-    for name, value in series.items():
-        if name not in used:
-            fix = f"{_near(name, used) or 'Remove it.'} The rule uses {', '.join(used[:-1])}."
-            yield _fault(place, f"series, {name}", "the rule does not use it", fix)
-        yield from _dated_faults(place, f"series, {name}", value, 1e-9, _HIGHEST, is_series=True)
-    if not is_faulty and _is_year(content.get("first_year")):
-        yield from _contradictions(parameters, int(content["first_year"]), place)
+    for name, value in (content.get("series") or {}).items():
+        key = f"series, {name}"
+        fix = f"{_near(name, used) or 'Remove it.'} The rule uses {', '.join(used[:-1])}."
+        yield key, name not in used, "the rule does not use it", fix
+        is_dated = isinstance(value, dict)
+        yield key, not is_dated, "not by year", "Write {2024: 57300, 2025: 58800}."
+        yield from _checks_of_numbers(key, value, 1e-9, _HIGHEST)
 
 
 def _near(name: object, names: Iterable[str]) -> str:
@@ -469,115 +473,61 @@ def _near(name: object, names: Iterable[str]) -> str:
     return f"Is it {near[0]}?" if near else ""
 
 
-def _price_amount_faults(content: Mapping[str, Any], place: str) -> Iterator[Problem]:
-    """What is wrong with the list of amounts that follow prices."""
-    index, *others = _amounts_of(content)
-    names, others = content.get("price_amounts"), [name for name in others if name != index]
-    if names is None and others:
-        fix = f"Write [{others[0]}] if it follows prices, [] if it follows wages."
-        yield _fault(place, "price_amounts", f"not said for {others[0]}", fix)
-    elif names is not None and not (
-        isinstance(names, list) and all(name in others for name in names)
-    ):
-        fix = "List names of the floor_index and ceiling_index that are not the index."
-        yield _fault(place, "price_amounts", "not amounts of the rule beside the index", fix)
-
-
-def _parameter_faults(
-    name: str, value: object, content: Mapping[str, Any], place: str
-) -> Iterator[Problem]:
-    """What is wrong with one parameter."""
+def _checks_of_parameter(name: str, value: Any, content: Mapping[str, Any]) -> Iterator[_Check]:
     key, parameter = f"parameters, {name}", PARAMETERS.get(name)
     if parameter is None:
         fix = _near(name, PARAMETERS) or f"Use {', '.join(PARAMETERS)}."
-        yield _fault(place, key, "there is no such parameter", fix)
+        yield key, True, "there is no such parameter", fix
         return
-    bounds = (parameter.lowest, parameter.highest)
-    yield from _dated_faults(place, key, value, *bounds, whole=parameter.whole)
-    if parameter.formula not in (None, content.get("formula")):
-        fix = f"Remove it: it belongs to the formula {parameter.formula}."
-        yield _fault(place, key, "it has no effect", fix)
-    elif parameter.needs is not None and parameter.needs not in content["parameters"]:
-        fix = f"Give {parameter.needs}, too, or remove it."
-        yield _fault(place, key, f"it has no effect without {parameter.needs}", fix)
-    if isinstance(value, dict):
-        if name == "eligibility_age":
-            fix = "Give one number: the dates of other parameters go by it."
-            yield _fault(place, key, "it cannot change", fix)
-        first_year = content.get("first_year")
-        if not _is_year(first_year):
-            return
-        early = sorted(
-            year for year in value if _is_year(year) and int(year) <= int(str(first_year))
-        )
-        if len(early) > 1:
+    bounds, needs = (parameter.lowest, parameter.highest), parameter.needs
+    yield from _checks_of_numbers(key, value, *bounds, whole=parameter.whole)
+    is_other = parameter.formula not in (None, content.get("formula"))
+    fix = f"Remove it: it belongs to the formula {parameter.formula}."
+    yield key, is_other, "it has no effect", fix
+    is_alone = not is_other and needs is not None and needs not in content["parameters"]
+    fix = f"Give {needs}, too, or remove it."
+    yield key, is_alone, f"it has no effect without {needs}", fix
+    dated = value if isinstance(value, dict) else {}
+    fix = "Give one number: the dates of other parameters go by it."
+    yield key, name == "eligibility_age" and value is dated, "it cannot change", fix
+    first_year = content.get("first_year")
+    if _is_year(first_year):
+        early = sorted(year for year in dated if _is_year(year) and year <= str(first_year))
+        for year in early[:-1]:
             fix = f"Remove it: the rule begins in {first_year}, when {early[-1]} holds."
-            yield _fault(place, f"{key}, {early[0]}", "it has no effect", fix)
+            yield f"{key}, {year}", True, "it has no effect", fix
 
 
-def _contradictions(
-    parameters: Mapping[str, Any], first_year: int, place: str
-) -> Iterator[Problem]:
-    """Parameters of which each is possible, and both together are not in some year."""
-    dated = {
-        name: _from_first_year(_by_year(value, first_year), first_year, PARAMETERS[name].default)
-        for name, value in parameters.items()
-    }
-    dates = sorted({first_year, *(year for by_year in dated.values() for year in by_year)})
-
-    def of(name: str, year: int) -> float:
-        by_year = dated.get(name, {})
-        starts = [start for start in by_year if start <= year]
-        return by_year[max(starts)] if starts else PARAMETERS[name].default
-
-    for year in dates:
-        if "bend_2" in dated and of("bend_1", year) > of("bend_2", year):
-            fix = "Give bend_1 at most bend_2."
-            yield _fault(place, "parameters, bend_1", f"above bend_2 in {year}", fix)
-            return
-        if of("rate", year) + of("funded_rate", year) > 1:
-            fix = "Give shares of what counts that are together at most 1, such as 0.16 and 0.025."
-            yield _fault(place, "parameters, rate", f"above 1 with funded_rate in {year}", fix)
-            return
+def _checks_of_numbers(
+    key: str, value: object, lowest: float, highest: float, *, whole: bool = False
+) -> Iterator[_Check]:
+    """The checks of a number, or of numbers by year."""
+    dated = value if isinstance(value, dict) else {None: value}
+    yield key, not dated, "no year", "Write {2030: 9}, or remove it."
+    fix = f"Give a {'whole ' if whole else ''}number from {lowest:g} to {highest:g}."
+    for year, number in dated.items():
+        at = key if year is None else f"{key}, {year}"
+        yield at, year is not None and not _is_year(year), "no calendar year", _FIX_YEAR
+        is_kind = is_number(number) and (isinstance(number, int) or not whole)
+        is_possible = is_kind and lowest <= number <= highest
+        yield at, not is_possible, "the value is not possible", fix
 
 
-def _dated_faults(
-    place: str,
-    key: str,
-    value: object,
-    lowest: float,
-    highest: float,
-    *,
-    whole: bool = False,
-    is_series: bool = False,
-) -> Iterator[Problem]:
-    """What is wrong with a number, or with numbers by year."""
-    if not isinstance(value, dict):
-        if is_series:
-            yield _fault(place, key, "not by year", "Write {2024: 57300, 2025: 58800}.")
-        value = {2000: value}
-    if not value:
-        yield _fault(place, key, "no year", "Write {2030: 9}, or remove it.")
-    for year, number in value.items():
-        if not _is_year(year):
-            fix = f"Give a year from {_YEARS}."
-            yield _fault(place, f"{key}, {year}", "no calendar year", fix)
-        is_kind = _is_whole(number) if whole else _is_number(number)
-        if not is_kind or not lowest <= float(str(number)) <= highest:
-            at = f"{key}, {year}" if value.keys() != {2000} else key
-            fix = f"Give a {'whole ' if whole else ''}number from {lowest:g} to {highest:g}."
-            yield _fault(place, at, "the value is not possible", fix)
+def _checks_of_pairs(rule: PensionRule) -> Iterator[_Check]:
+    """The checks of parameters of which each is possible, and both together are not in a year."""
+    dates = {rule.first_year, *(year for dated in rule.parameters.values() for year in dated)}
+    years = np.array(sorted(dates))
+    names = ("bend_1", "bend_2", "rate", "funded_rate")
+    bend_1, bend_2, rate, funded_rate = (rule.of_years(name, years) for name in names)
+    shares = "Give shares of what counts that are together at most 1, such as 0.16 and 0.025."
+    for name, above, what, fix in (
+        ("bend_1", bend_1 > bend_2, "bend_2", "Give bend_1 at most bend_2."),
+        ("rate", rate + funded_rate > 1, "1 with funded_rate", shares),
+    ):
+        why = f"above {what} in {years[above.argmax()]}"
+        yield f"parameters, {name}", bool(above.any()), why, fix
 
 
 def _is_year(value: object) -> bool:
     """Whether a number, or a key as it is written, is a year that a rule can have."""
-    is_text = isinstance(value, str) and re.fullmatch(r"[12][0-9]{3}", value) is not None
-    return (is_text or _is_whole(value)) and 1900 <= int(str(value)) <= _LAST_YEAR
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return re.fullmatch("(19|20)[0-9]{2}|2100", str(value)) is not None

@@ -9,7 +9,7 @@ from typing import get_args
 
 from saga.data.facts import TAX_SERIES
 from saga.errors import Problem, UsageError
-from saga.files.yaml_text import read_yaml
+from saga.files.yaml_text import is_number, read_yaml
 from saga.requests import TaxReform, TaxSource, Uprating
 
 KEYS = ("base", "uprating", "real_wage_growth", "parameters")
@@ -71,7 +71,7 @@ def _faults(content: Mapping[object, object], place: str) -> Iterator[Problem]:
     if content.get("uprating", "prices") not in get_args(Uprating):
         yield fault("uprating", "unknown", f"Use one of {', '.join(get_args(Uprating))}.")
     growth = content.get("real_wage_growth")
-    if growth is not None and not (_is_number(growth) and -0.1 <= float(str(growth)) <= 0.1):
+    if growth is not None and not (is_number(growth) and -0.1 <= growth <= 0.1):
         yield fault("real_wage_growth", "not possible", "Give a fraction from -0.1 to 0.1.")
     parameters = content.get("parameters") or {}
     if not isinstance(parameters, Mapping):
@@ -83,10 +83,6 @@ def _faults(content: Mapping[object, object], place: str) -> Iterator[Problem]:
             near = difflib.get_close_matches(str(name), TAX_SERIES, n=1)
             fix = f"Is it {near[0]}?" if near else "`saga facts show` lists the parameters."
             yield fault(name, "there is no such parameter", fix)
-        elif not _is_number(value) or not series.lowest <= float(str(value)) <= series.highest:
+        elif not (is_number(value) and series.lowest <= value <= series.highest):
             fix = f"Give a value in {series.unit} from {series.lowest:g} to {series.highest:g}."
             yield fault(name, "the value is not possible", fix)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
