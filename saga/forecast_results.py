@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, overload
@@ -40,10 +40,13 @@ def has_sets(columns: Sequence[str]) -> bool:
     return not {"statistic", "measure"} & set(columns)
 
 
-def show_value(name: str, value: object, *, of_set: bool = True) -> str:
+def show_value(
+    name: str, value: object, *, of_set: bool = True, amount: Callable[[float], str] = figure
+) -> str:
     """A cell of the column `name` for readers: `31.4%`, `1,250,000`, `2030`, `-` for unknown.
 
-    The lower end of a set is `above 0` as in sentences (`saga.pages.format.set_start`).
+    The lower end of a set is `above 0` as in sentences (`saga.pages.format.set_start`). `amount` is
+    how a number with decimals is written.
     """
     if value is None:
         return "-"
@@ -55,7 +58,7 @@ def show_value(name: str, value: object, *, of_set: bool = True) -> str:
         if name == "p_zero":
             return f"{value:.1%}"
         starts_set = of_set and name.startswith(_SET_STARTS)
-        return set_start(value, figure) if starts_set else figure(value)
+        return set_start(value, amount) if starts_set else amount(value)
     return str(value)
 
 

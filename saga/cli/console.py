@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -142,9 +142,18 @@ def result(text: str, value: Mapping[str, object], *, as_json: bool) -> None:
             Console(highlight=False, soft_wrap=True).print(escape(text))
 
 
-def table(frame: pl.DataFrame, title: str, headings: Mapping[str, str] | None = None) -> None:
-    """Print a small frame as a table on standard output; `headings` are names for people."""
+def table(
+    frame: pl.DataFrame,
+    title: str,
+    headings: Mapping[str, str] | None = None,
+    amount: Callable[[float], str] | None = None,
+) -> None:
+    """Print a small frame as a table on standard output.
+
+    `headings` are names for people, `amount` is how a number with decimals is written.
+    """
     from saga.forecast_results import has_sets, show_value
+    from saga.pages.format import figure
 
     shown = Table(title=title, box=SIMPLE, pad_edge=False)
     for name, dtype in frame.schema.items():
@@ -152,7 +161,8 @@ def table(frame: pl.DataFrame, title: str, headings: Mapping[str, str] | None = 
         shown.add_column(heading, justify="right" if dtype.is_numeric() else "left")
     of_set = has_sets(frame.columns)
     for row in frame.iter_rows(named=True):
-        shown.add_row(*(escape(show_value(*cell, of_set=of_set)) for cell in row.items()))
+        cells = (show_value(*c, of_set=of_set, amount=amount or figure) for c in row.items())
+        shown.add_row(*map(escape, cells))
     with standard_output():
         Console().print(shown)
 

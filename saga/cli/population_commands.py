@@ -162,7 +162,7 @@ def _show_sums(statistics: pl.DataFrame, by: Sequence[str], unit: str, out: str)
     """Print the sum of all persons, and the effect on it, in the years of the page."""
     import polars as pl
 
-    from saga.pages.format import three_digits, unit_of
+    from saga.pages.format import short, unit_of
     from saga.pages.group import TOTAL, shown_years, table_years
 
     years = table_years(statistics)
@@ -184,10 +184,7 @@ def _show_sums(statistics: pl.DataFrame, by: Sequence[str], unit: str, out: str)
         table = sums.select(*shown)
         largest = table.select(pl.max_horizontal(amounts.abs().max())).item()
         scale, name = unit_of(largest)
-        table = table.with_columns(
-            (amounts / scale).map_elements(three_digits, return_dtype=pl.Float64)
-        )
-        console.table(table, f"{title}, {name}{unit}", shown)
+        console.table(table.with_columns(amounts / scale), f"{title}, {name}{unit}", shown, short)
     if shown_years(years) != years:
         console.result(
             f"All years, with all digits: the rows of the statistic total in {out}/statistics.csv.",

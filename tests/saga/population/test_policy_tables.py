@@ -129,6 +129,19 @@ def test_the_sum_of_all_persons_is_printed(scored: Path, panel: Path, tmp_path: 
     assert numbers == pytest.approx([value / scale, lower / scale, upper / scale], rel=5e-3)
 
 
+def test_printed_sums_have_the_texts_of_the_page_and_end_alike(tmp_path: Path) -> None:
+    """Sums of 81.3, 83 and 120 million in three years, alike on all paths."""
+    of_person = np.array([4_065_000.0, 4_150_000, 6_000_000])
+    rows = path_rows(np.broadcast_to(of_person[:, None], (20, 3, 4)))
+    scored = write_scored(tmp_path / "paths", rows)
+    printed = done("tables", scored, "--out", tmp_path / "out").stdout.splitlines()
+    table = [
+        line.rstrip() for line in printed if line.split()[:1] in (["2023"], ["2024"], ["2025"])
+    ]
+    assert [line.split()[1:] for line in table] == [[text] * 3 for text in ("81.3", "83", "120")]
+    assert len({len(line) for line in table}) == 1, "right-aligned"
+
+
 def test_a_rare_cell_and_others_that_would_reveal_it_are_hidden_in_all_years(
     published: tuple[Path, pl.DataFrame],
 ) -> None:
