@@ -78,6 +78,7 @@ WarningCode = Literal[
     "late-origin",
     "beyond-span",
     "seen-years",
+    "mixed-origins",
     "macro-ends",
     "unpublished-prices",
     "unpublished-tax",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -450,9 +450,12 @@ EFFECTS = replace(GROUPS, inflow=(), reference="baseline")
 GROUP_DRAWS = Draws(20, 3, "recession-1990s")
 
 
+Tables = tuple[pl.DataFrame, Sequence[Mapping[str, Any]]]  # and warnings
+
+
 def _tables_of_command(
     world: World, file: Path, request: PopulationRequest, draws: Draws
-) -> pl.DataFrame:
+) -> Tables:
     """`saga score`, then `saga tables`."""
     paths, further, out = world.output(), world.output(), world.output()
     drawn = f"--paths {draws.n_paths} --seed {draws.seed} --to-age {request.to_age}"
@@ -473,41 +476,47 @@ def _tables_of_command(
     page = (out / "tables.html").read_text()
     assert done["entrants"] == (1200.5 if request.inflow else 0)
     assert ("1,200 entrants up to 2025" in page) == bool(request.inflow)
-    return pl.read_csv(out / "statistics.csv", infer_schema_length=None)
+    assert all(warning["message"] in page for warning in done["warnings"])
+    table = pl.read_csv(out / "statistics.csv", infer_schema_length=None)
+    return table, done["warnings"]
 
 
 def _tables_of_service(
     world: World, file: Path, request: PopulationRequest, draws: Draws
-) -> pl.DataFrame:
+) -> Tables:
     """JSON in and out."""
     inflow = [row._asdict() for row in request.inflow]
     body = as_json(file) | options(request, draws) | {"inflow": inflow}
     answer = world.service(None).client.post("/v1/populations", json=body)
     assert answer.status_code == 200, answer.text
     content = PopulationResponse.model_validate(answer.json()).model_dump()
+    warnings = answer.json()["warnings"]
     rows = [row.pop("group") | row for row in content["groups"]]
     chances = [
         {"statistic": "chance", "value": entry.pop("chance"), **entry}
         for entry in content["events"]
     ]
-    return pl.DataFrame([*rows, *chances], infer_schema_length=None)
+    return pl.DataFrame([*rows, *chances], infer_schema_length=None), warnings
 
 
-def _tables_of_job(
-    world: World, file: Path, request: PopulationRequest, draws: Draws
-) -> pl.DataFrame:
+def _tables_of_job(world: World, file: Path, request: PopulationRequest, draws: Draws) -> Tables:
     with Client(world.service(None, jobs=True).url) as client:
         sent = client.submit(pl.read_parquet(file), request, draws, Sending(prices=MONEY_OF))
         sent.wait()
-        return sent.result().frame
+        answer = sent.result()
+    return answer.frame, answer.warnings
 
 
 @pytest.fixture(scope="module")
 def every_age(world: World, register_panel: Panel) -> Path:
-    """Persons of every age."""
+    """Persons of every age; the records of twelve end a year earlier, those of three later."""
     file, origins = world.folder / "groups.parquet", origins_at(register_panel, 2019)
     every_age = slice(0, None, len(origins) // 240)
-    history(register_panel, origins.take(every_age)).frame.write_parquet(file)
+    people = history(register_panel, origins.take(every_age)).frame
+    number, year = pl.col("person_id").rank("dense"), pl.col("year")
+    later = people.filter(year == 2019, number > 237).with_columns(year + 1)
+    earlier = people.filter((year < 2019) | (number > 12))
+    pl.concat([earlier, later]).sort("person_id", "year").write_parquet(file)
     return file
 
 
@@ -525,15 +534,22 @@ def every_age(world: World, register_panel: Panel) -> Path:
 def test_every_door_gives_the_same_tables_of_groups(
     world: World,
     every_age: Path,
-    door: Callable[[World, Path, PopulationRequest, Draws], pl.DataFrame],
+    door: Callable[[World, Path, PopulationRequest, Draws], Tables],
     request_of_groups: PopulationRequest,
 ) -> None:
     panel = read_panel(every_age, prices=MONEY_OF)
-    expected = forecast_groups(world.forecaster, panel, request_of_groups, GROUP_DRAWS).table
+    result = forecast_groups(world.forecaster, panel, request_of_groups, GROUP_DRAWS)
+    expected = result.table
     assert expected.drop_nulls("value").height > 100
     assert expected.filter(statistic="chance")["value"].null_count() == 0
     assert ("effect" in expected.columns) == (request_of_groups is EFFECTS)
-    got = door(world, every_age, request_of_groups, GROUP_DRAWS)
+    got, warnings = door(world, every_age, request_of_groups, GROUP_DRAWS)
+    of_library = [warning.as_dict() for warning in result.warnings]
+    mixed = [[w for w in told if w["code"] == "mixed-origins"] for told in (warnings, of_library)]
+    assert mixed[0] == mixed[1]
+    before, after = (warning["message"] for warning in mixed[0])
+    assert before.startswith("10 of these persons were last seen before 2019."), "not twelve"
+    assert after.startswith("Fewer than 10 of these persons were last seen after 2019.")
     apart = [] if door is not _tables_of_service else ["year", "sex"]
     for about_events in (True, False):  # JSON has neither the year nor the group of an event
         both = [

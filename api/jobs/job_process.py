@@ -46,6 +46,7 @@ from saga.data.reading import Source
 from saga.errors import SagaError
 from saga.features.transforms import Transforms
 from saga.files.atomic import FolderInUseError, commit, read_json
+from saga.forecast_warnings import warning_dicts
 from saga.forecaster import Forecaster
 from saga.population.disclosure import DisclosureRules
 from saga.population.policy_tables import make_tables
@@ -53,7 +54,6 @@ from saga.population.population_paths import population_of
 from saga.population.scored_paths import ScoredPaths
 from saga.requests import Draws, ForecastRequest, PathsRequest, PensionRequest, PopulationRequest
 from saga.schema import MIN_AGE
-from saga.tax.tax_rules import resolve_tax
 
 _BYTES_A_PATH_YEAR, _BYTES_A_ROW = 10, 1_000  # on disk, in the parts and the merged file together
 _NICENESS = 10  # calls that wait for an answer go first
@@ -124,13 +124,12 @@ def _tabulate(
     """
     scored, *of_reference = map(ScoredPaths, runs)
     panel, rules = source.panel(*source.rows()), DisclosureRules()
-    money = scored.provenance["price_year"], scored.provenance["currency"]
     facts = open_facts(settings.facts)
-    rule = resolve_tax(request.tax, facts, *money)
-    population = population_of(scored, panel, request, None, rule, facts, *of_reference)
+    population = population_of(scored, panel, request, None, facts, *of_reference)
     table = make_tables(population, request, rules, transition_years=None).statistics
     provenance = population.provenance(request, rules)
     warnings = [w for run in (scored, *of_reference) for w in run.totals["warnings"]]
+    warnings += warning_dicts(population.warnings(rules))
     provenance |= {"warnings": [w for i, w in enumerate(warnings) if w not in warnings[:i]]}
     content = encode_table(table, PARQUET, provenance)
     commit(folder.result, lambda path: path.write_bytes(content))

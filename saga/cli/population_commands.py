@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import Reading
+from saga.cli.inputs import Reading, show_warnings
 from saga.cli.options import Only
 from saga.errors import UsageError
 from saga.requests import PopulationRequest
@@ -97,7 +97,6 @@ def tables(
     from saga.population.population_paths import population_of
     from saga.population.scored_paths import ScoredPaths
     from saga.population.table_files import LOG, internal_folder, write_files
-    from saga.tax.tax_rules import resolve_tax
     from saga.version import current_version
 
     largest = _parse_dominance(dominance)
@@ -107,13 +106,11 @@ def tables(
     run = ScoredPaths(scored)
     people = _read(run, panel, reading)
     money = run.provenance["price_year"], run.provenance["currency"]
-    facts = reading.open_facts()
-    rule = resolve_tax(request.tax, facts, *money)
     others = [] if reference is None else [ScoredPaths(reference)]
     for of_reference in others:
         run.check_reference(of_reference)
         request = replace(request, reference=of_reference.provenance["scenario"])
-    population = population_of(run, people, request, weights, rule, facts, *others)
+    population = population_of(run, people, request, weights, reading.open_facts(), *others)
     with console.no_foreign_output(), console.progress("Tables", quiet=as_json) as progress:
         results = make_tables(
             population, request, rules, transition_years=transition_years, progress=progress
@@ -121,10 +118,9 @@ def tables(
     if dynamics:
         careers = dynamics_table(population.paths, population.records, minimum)
         results = replace(results, dynamics=careers)
-    provenance = population.provenance(request, rules) | {"code_version": current_version()}
-    n_earlier, first_year = run.n_last_seen_earlier, run.full_years[0]
-    if n_earlier:
-        provenance |= {"last_seen_earlier": rules.published_persons(n_earlier)}
+    warnings = show_warnings(population.warnings(rules))
+    provenance = population.provenance(request, rules)
+    provenance |= {"warnings": warnings, "code_version": current_version()}
     write_files(results, out, provenance)
     n_cells, n_hidden = results.statistics.height, results.statistics["suppressed"].sum()
     years = table_years(results.statistics)
@@ -135,7 +131,7 @@ def tables(
         "suppressed": n_hidden,
         "years": [years[0], years[-1]],
         "entrants": entrants,
-        "last_seen_earlier": n_earlier,
+        "warnings": warnings,
         "log": f"{internal_folder(out)}/{LOG}",
         "chances": results.chances(),
     }
@@ -144,12 +140,6 @@ def tables(
         f"{describe_suppressed(results.statistics, results.suppressed_until)} "
         f"{report['log']} says why; it is not for publication."
     )
-    if n_earlier:
-        text += (
-            f"\n{n_earlier:,} of {len(run.person_ids):,} persons were last seen before "
-            f"{first_year - 1}. They are in the figures of all years, and their lifetimes are "
-            "discounted to their own last year."
-        )
     for row in results.statistics.filter(statistic="chance").iter_rows(named=True):
         chance = estimated_chance(row["value"], row["mc_error"])
         text += f"\n{row['event']}: {'suppressed' if row['suppressed'] else chance}"

@@ -156,10 +156,12 @@ def render_group(
         "simulated": SIMULATED if provenance.get("trained_on") == "simulated people" else "",
         "suppressed": described,
         "years_left_out": shown_years(years) != years,
-        "last_seen_earlier": provenance.get("last_seen_earlier"),
+        "warnings": [warning["message"] for warning in provenance["warnings"]],
         "sections": sections,
         "chances": [(row["event"], _chance(row)) for row in events.iter_rows(named=True)],
-        "provenance": {_words(name): str(value) for name, value in provenance.items()},
+        "provenance": {
+            _words(name): str(value) for name, value in provenance.items() if name != "warnings"
+        },
     }
     return render_page("group.html", values)
 

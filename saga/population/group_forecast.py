@@ -67,16 +67,21 @@ def tabulate(
     Arguments as in `forecast_groups`. `reference` has the paths of the request's reference.
     `check_cells` is called with the number of cells and comparisons of a year, and may raise.
     """
-    rules, rule = DisclosureRules(), forecaster.tax_rule(request.tax)
+    rules = DisclosureRules()
     rows, *others = (
         PathRows(result.table.lazy(), result.provenance)
         for result in (paths, reference)
         if result is not None
     )
-    population = population_of(rows, paths.panel, request, weights, rule, forecaster.facts, *others)
+    population = population_of(rows, paths.panel, request, weights, forecaster.facts, *others)
     grid = grid_of(population, request)
     n_cells = math.prod(grid.shape) + sum(1 for _ in grid.comparisons())
     check_cells(n_cells * (1 + len(others)))
     tables = yield from table_steps(population, request, rules, transition_years=None)
-    provenance = population.provenance(request, rules)
-    return GroupForecasts(**vars(replace(paths, table=tables.statistics, provenance=provenance)))
+    of_groups = replace(
+        paths,
+        table=tables.statistics,
+        warnings=(*paths.warnings, *population.warnings(rules)),
+        provenance=population.provenance(request, rules),
+    )
+    return GroupForecasts(**vars(of_groups))

@@ -103,9 +103,7 @@ def find_inflow(paths: PathRows, panel: pl.DataFrame, rows: Sequence[Entrants]) 
             "years with them. Use the paths before alignment, or `saga align --method weights`."
         )
     first, last, full = pl.col("first"), pl.col("last"), paths.full_years[0]
-    of_person = paths.rows.filter(pl.col("path") == 0).group_by("person_id")
-    spans = of_person.agg(first=pl.col("year").min(), last=pl.col("year").max())
-    known = panel.join(spans.collect(), on="person_id").sort("person_id")
+    known = panel.join(paths.spans, on="person_id").sort("person_id")
     # Wages are those of the youngest person, whose paths last longest.
     youngest = known.sort(-last, (first - full).abs(), "person_id").row(0, named=True)
     order = pl.Series("order", uniform_each(known["person_id"].to_list(), "donor"))

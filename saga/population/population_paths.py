@@ -15,6 +15,7 @@ from saga.data.facts import Facts
 from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.files.data_frames import Rows
+from saga.forecast_warnings import ForecastWarning
 from saga.model_error import EVERYBODY, GROUPS, ModelError
 from saga.pages.group import TOTAL
 from saga.population.career_groups import with_career_groups
@@ -38,7 +39,7 @@ from saga.population.scored_paths import (
 from saga.population.table_grid import Grid, TableCell
 from saga.requests import COMPARISONS, GROUP_STATISTICS, PopulationRequest
 from saga.schema import BY_NAME
-from saga.tax.tax_rules import TaxRule
+from saga.tax.tax_rules import TaxRule, resolve_tax
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -96,6 +97,24 @@ class Population:
             "rules": rules.describe(),
         }
 
+    def warnings(self, rules: DisclosureRules) -> list[ForecastWarning]:
+        """Of how many persons the record ends in another year than the one before the tables."""
+        year = self.paths.full_years[0] - 1
+        last = self.paths.spans["first"] - 1
+        sides = {
+            "before": (last < year, "They are in the figures of all years"),
+            "after": (last > year, "Figures up to their last year are without them"),
+        }
+        return [
+            ForecastWarning(
+                "mixed-origins",
+                f"{rules.published_persons(n).capitalize()} of these persons were last seen {side} "
+                f"{year}. {effect}, and their lifetimes are discounted to their own last year.",
+            )
+            for side, (concerned, effect) in sides.items()
+            if (n := int(concerned.sum()))
+        ]
+
     def sd_model(
         self, statistic: str, names: Sequence[str], year: int | None, value: float
     ) -> float | None:
@@ -137,7 +156,6 @@ def population_of(
     panel: Panel | None,
     request: PopulationRequest,
     weights: Rows | None,
-    rule: TaxRule,
     facts: Facts,
     reference: PathRows | None = None,
 ) -> Population:
@@ -147,8 +165,8 @@ def population_of(
     scenario.
 
     Raises:
-        UsageError: If a group is unknown, there is no panel for it, nobody can join the paths, or
-            they were simulated with other facts.
+        UsageError: If a group or the tax rule is unknown, there is no panel for a group, nobody can
+            join the paths, or they were simulated with other facts.
         InputError: If a person is missing in the panel or the weights, or a row of the inflow
             cannot be forecast.
     """
@@ -174,11 +192,12 @@ def population_of(
         inflow = find_inflow(paths, persons, request.inflow)
         persons = pl.concat([persons, inflow.persons], how="diagonal")
     records = panel.frame.select("person_id", "year", "earnings") if panel else None
-    tax = None if request.tax == "none" else rule
+    money = paths.provenance["price_year"], paths.provenance["currency"]
+    tax = None if request.tax == "none" else resolve_tax(request.tax, facts, *money)
     model_error = ModelError.of(paths.provenance)
     other = None
     if reference is not None:
-        other = population_of(reference, panel, request, weights, rule, facts)
+        other = population_of(reference, panel, request, weights, facts)
     return Population(paths, persons, weights is not None, records, tax, model_error, inflow, other)
 
 

@@ -71,12 +71,10 @@ class PathRows:
         return [year for year in self.years if year >= full[0]]
 
     @cached_property
-    def n_last_seen_earlier(self) -> int:
-        """How many persons have paths that begin before the first full year."""
-        first = (
-            self.rows.filter(pl.col("path") == 0).group_by("person_id").agg(pl.col("year").min())
-        )
-        return first.filter(pl.col("year") < self.full_years[0]).collect().height
+    def spans(self) -> pl.DataFrame:
+        """The years in which each person's paths begin and end: person_id, first, last."""
+        of_person = self.rows.filter(pl.col("path") == 0).group_by("person_id")
+        return of_person.agg(first=pl.col("year").min(), last=pl.col("year").max()).collect()
 
     @cached_property
     def person_ids(self) -> list[str]:

@@ -17,7 +17,7 @@ from tests.chromium import QUICK_IN_CHROMIUM, start_chromium
 PAPER = 680  # pixels between the margins of A4
 YEARS = range(2023, 2071)
 SHOWN = [2023, *range(2025, 2071, 5)]
-PROVENANCE = {"currency": "SEK", "price_year": 2022}
+PROVENANCE = {"currency": "SEK", "price_year": 2022, "warnings": []}
 
 
 def page_of(scale: float, *, effects: bool = False, groups: int = 1) -> str:

@@ -34,7 +34,6 @@ from saga.population.population_paths import (
 )
 from saga.population.scored_paths import PathRows
 from saga.requests import GROUP_STATISTICS, PopulationRequest
-from saga.tax.tax_rules import resolve_tax
 
 Floats = NDArray[np.float64]
 ORIGIN, LAST, PATHS = 2022, 2070, 5
@@ -94,7 +93,6 @@ def paths_of(
 PEOPLE = people()
 FRAME_PATHS = paths_of(PEOPLE)
 PANEL = read_panel(PEOPLE, prices=2022)
-NO_TAX = resolve_tax("none", None, 2022, "SEK")
 
 
 def population(
@@ -105,7 +103,7 @@ def population(
     weights: pl.DataFrame | None = None,
 ) -> tuple[Population, PopulationRequest]:
     request = PopulationRequest(by, inflow=inflow)
-    return population_of(paths, panel, request, weights, NO_TAX, shipped_facts()), request
+    return population_of(paths, panel, request, weights, shipped_facts()), request
 
 
 def by_cell(
