@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from saga import SagaError, read_panel
+from saga.population.scored_paths import ScoredPaths, check_panel
 
 MALE, AGE = pl.col("sex") == "male", pl.col("year") - pl.col("birth_year")
 STATUS = pl.when(pl.col("state") == "retired").then(4).when(pl.col("earnings") > 0).then(1)
@@ -48,17 +49,15 @@ def numbered(panel: pl.DataFrame) -> pl.DataFrame:
 
 def main(paths: str, panel: str, layout: str, out: Path, mapping: str | None, path: int) -> None:
     """Write the careers of one path, without years after a death or an emigration; say how many."""
-    people = numbered(read_panel(panel, mapping=mapping).frame)
-    careers = pl.read_parquet(f"{paths}/part-*.parquet").filter(path=path)
+    scored, source = ScoredPaths(paths), read_panel(panel, mapping=mapping)
+    check_panel(scored, source)
+    people, careers = numbered(source.frame), scored.rows.filter(path=path).collect()
     if people["sex"].null_count() == len(people):
         sys.exit(f"{panel} has no column sex, which the layouts need.")
     if "state" not in careers.columns:
         sys.exit(f"{paths} has no column state. Score again with --circumstances.")
     if careers.is_empty():
         sys.exit(f"{paths} has no path {path}. The first path is 0.")
-    lacking = careers.join(people, on="person_id", how="anti")["person_id"].n_unique()
-    if lacking:
-        sys.exit(f"{panel} lacks {lacking} persons of {paths}. Give the panel that was scored.")
     gone = pl.col("state").cast(pl.String).is_in(["dead", "abroad"]).fill_null(value=False)
     people = people.select("person_id", "number", "birth_year", "sex")
     abroad = careers.filter(pl.col("state").cast(pl.String) == "abroad")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from scored_folder import write_scored
 
 SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "hand_over.py"
 
@@ -38,8 +39,7 @@ def inputs(tmp_path: Path) -> tuple[Path, Path]:
     people = {"person_id": ["07", "7"], "year": 2022, "birth_year": [1980, 1990]}
     pl.DataFrame(people | {"sex": ["male", "female"], "earnings": 1}).write_csv(tmp_path / "p.csv")
     state = ["employed", "retired", "employed", "dead"]
-    (tmp_path / "paths").mkdir()
-    pl.DataFrame(
+    rows = pl.DataFrame(
         {
             "person_id": ["07", "07", "7", "7"] * 2,
             "path": np.repeat([0, 1], 4),
@@ -47,8 +47,14 @@ def inputs(tmp_path: Path) -> tuple[Path, Path]:
             "earnings": [1200.0, 0.0, 2400.0, 0.0, 10.0, 20.0, 30.0, 40.0],
             "state": state + ["employed"] * 4,
         }
-    ).write_parquet(tmp_path / "paths" / "part-0.parquet")
-    return tmp_path / "paths", tmp_path / "p.csv"
+    )
+    return write_scored(tmp_path / "paths", rows), tmp_path / "p.csv"
+
+
+def _changed(paths: Path, *changes: pl.Expr) -> Path:
+    """Another run, whose rows are changed."""
+    rows = pl.read_parquet(paths / "part-*.parquet").with_columns(*changes)
+    return write_scored(paths.with_name("changed"), rows)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +88,9 @@ def test_a_panel_with_names_of_its_own_keeps_its_numbers(
     inputs: tuple[Path, Path], run: Run, tmp_path: Path
 ) -> None:
     paths, panel = inputs
-    part, own, out = paths / "part-0.parquet", tmp_path / "own.csv", tmp_path / "out"
+    own, out = tmp_path / "own.csv", tmp_path / "out"
     ids = pl.col("person_id").cast(pl.String).replace({"07": "31", "7": "12"})
-    pl.read_parquet(part).with_columns(ids).write_parquet(part)
+    paths = _changed(paths, ids)
     people = pl.read_csv(panel, schema_overrides={"person_id": pl.String}).with_columns(ids)
     people.rename({"person_id": "idind", "year": "wave"}).write_csv(own)
     mapping = tmp_path / "own.yaml"
@@ -100,21 +106,29 @@ def test_earnings_abroad_that_the_files_lack_are_stated(
     inputs: tuple[Path, Path], run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Aligned totals count them, the files do not: the difference is told."""
-    part = inputs[0] / "part-0.parquet"
     is_abroad = (pl.col("person_id") == "7") & (pl.col("path") == 0) & (pl.col("year") == 2023)
     state = pl.when(is_abroad).then(pl.lit("abroad")).otherwise("state")
-    pl.read_parquet(part).with_columns(state=state).write_parquet(part)
-    assert run(*inputs, "liam2", tmp_path / "out") == ""
+    paths = _changed(inputs[0], state.alias("state"))
+    assert run(paths, inputs[1], "liam2", tmp_path / "out") == ""
     assert "1 years abroad, 66.7% of all earnings" in capsys.readouterr().out
     assert pl.read_csv(tmp_path / "out" / "liam2_2023.csv")["earnings"].to_list() == [1200]
 
 
-def test_a_panel_that_lacks_persons_of_the_paths_is_refused(
-    inputs: tuple[Path, Path], run: Run, tmp_path: Path
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (pl.col("person_id") == "07", "does not have persons of the scored run"),
+        (pl.lit(2021).alias("year"), "The year of persons is not that of the scored ones"),
+    ],
+)
+def test_a_panel_of_other_persons_is_refused(
+    change: pl.Expr, complaint: str, inputs: tuple[Path, Path], run: Run, tmp_path: Path
 ) -> None:
     people = pl.read_csv(inputs[1], schema_overrides={"person_id": pl.String})
-    people.filter(person_id="07").write_csv(tmp_path / "q.csv")
-    assert "lacks 1 persons of" in run(inputs[0], tmp_path / "q.csv", "liam2", tmp_path / "out")
+    is_filter = people.select(change).dtypes == [pl.Boolean]
+    other = people.filter(change) if is_filter else people.with_columns(change)
+    other.write_csv(tmp_path / "q.csv")
+    assert complaint in run(inputs[0], tmp_path / "q.csv", "liam2", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -127,6 +141,6 @@ def test_what_is_missing_is_named(inputs: tuple[Path, Path], run: Run, tmp_path:
     assert "no column sex" in run(paths, tmp_path / "q.csv", "liam2", tmp_path)
     people.drop("year").write_csv(tmp_path / "q.csv")
     assert "Error: " in run(paths, tmp_path / "q.csv", "liam2", tmp_path).splitlines()[0]
-    part = paths / "part-0.parquet"
-    pl.read_parquet(part).drop("state").write_parquet(part)
-    assert "--circumstances" in run(paths, panel, "liam2", tmp_path)
+    rows = pl.read_parquet(paths / "part-*.parquet").drop("state")
+    without = write_scored(tmp_path / "without", rows)
+    assert "--circumstances" in run(without, panel, "liam2", tmp_path)

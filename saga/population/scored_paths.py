@@ -206,11 +206,10 @@ def read_persons(
     """
     frame = pl.DataFrame({"person_id": scored.person_ids}, schema={"person_id": pl.String})
     if panel is not None:
-        _check_records(scored, panel)
+        check_panel(scored, panel)
     static = [name for name in by if name not in scored.columns]
     if static:
         frame = frame.join(last_known(panel, static, scored.columns), on="person_id", how="left")
-        _require(frame, BIRTH, "the panel")
     if weights is not None:
         name = name_of(weights, "the table of weights")
         known = _read_weights(weights, name)
@@ -221,19 +220,18 @@ def read_persons(
     return frame
 
 
-def _check_records(scored: PathRows, panel: Panel) -> None:
-    """Raise InputError if persons of the panel cannot be those of the paths.
+def check_panel(scored: PathRows, panel: Panel) -> None:
+    """Raise InputError if the panel lacks persons of the paths, or some cannot be the same persons.
 
     Paths begin after a year of the record, and end at the last age of the run if it is known.
     """
-    of_person = scored.rows.filter(pl.col("path") == 0).group_by("person_id")
-    spans = of_person.agg(first=pl.col("year").min(), end=pl.col("year").max()).collect()
     records = panel.frame.group_by("person_id").agg("year", pl.col(BIRTH).first())
-    known = spans.join(records, on="person_id").sort("person_id")
+    known = scored.spans.join(records, on="person_id", how="left").sort("person_id")
+    _require(known, BIRTH, "The panel")
     to_age = scored.run["recipe"].get("to_age") if isinstance(scored, ScoredPaths) else None
     fits = {"year": pl.col("year").list.contains(pl.col("first") - 1)}
     if to_age is not None:
-        fits[BIRTH] = pl.col(BIRTH) == pl.col("end") - to_age
+        fits[BIRTH] = pl.col(BIRTH) == pl.col("last") - to_age
     problems = [
         Problem(
             "other-persons",

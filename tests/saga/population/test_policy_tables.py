@@ -479,6 +479,38 @@ def test_a_panel_of_other_persons_is_refused_or_told(panel: Path, tmp_path: Path
         assert "[2 times]" in message
 
 
+@pytest.mark.parametrize("command", ["tables", "tables --by sex", "tables --weights", "align"])
+@pytest.mark.parametrize(
+    ("column", "value", "complaint"),
+    [
+        ("person_id", "0099", "The panel does not have persons of the scored run"),
+        ("year", "2021", "The year of persons is not that of the scored ones"),
+        ("birth_year", "1961", "The birth_year of persons is not that of the scored ones"),
+    ],
+)
+def test_every_command_with_paths_refuses_a_panel_of_other_persons(
+    command: str, column: str, value: str, complaint: str, tmp_path: Path
+) -> None:
+    ids = [f"{number:04d}" for number in range(20)]
+    people = pl.DataFrame({"person_id": ids, "year": "2022", "birth_year": "1960", "sex": "male"})
+    changed = pl.when(pl.col("person_id") == "0001").then(pl.lit(value)).otherwise(column)
+    other = people.with_columns(changed.alias(column), earnings=pl.lit("1"))
+    other.write_csv(tmp_path / "other.csv")
+    people.select("person_id", weight=pl.lit(2)).write_csv(tmp_path / "weights.csv")
+    (tmp_path / "targets.csv").write_text("year,total\n2023,1\n")
+    scored = write_scored(tmp_path / "paths", path_rows(np.ones((20, 2, 2))))
+    manifest = json.loads((scored / MANIFEST).read_text())
+    manifest["run"] |= {"recipe": {"product": "paths", "to_age": 64}}
+    (scored / MANIFEST).write_text(json.dumps(manifest))
+    name, *options = command.split()
+    more = [*options, tmp_path / "weights.csv"] if "--weights" in options else options
+    more = ["--targets", tmp_path / "targets.csv"] if name == "align" else more
+    panel = ("--panel", tmp_path / "other.csv", "--out", tmp_path / "out")
+    message = refusal(name, scored, more, *panel)
+    assert complaint in message
+    assert "person 0001" in message
+
+
 def test_the_chance_of_an_event_has_its_error_on_screen_and_page(
     scored: Path, panel: Path, tmp_path: Path
 ) -> None:
