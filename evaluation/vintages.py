@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from saga.evaluation.group_errors import judge_groups
 from saga.training.ensembles import train_folds, train_members
 from saga.training.harness import RUN_SETTINGS, RunFolder, RunOptions
 from saga.training.train_config import TrainConfig
@@ -29,7 +30,6 @@ from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.model_error import MIN_VINTAGES
 from saga.paths import Paths
-from saga.population.group_errors import judge_groups
 from saga.population.growth_rule import GrowthRule
 from saga.population.scored_paths import last_known
 from saga.requests import Draws, Progress
@@ -94,7 +94,7 @@ def make_vintages(
 ) -> pl.DataFrame:
     """Train, calibrate and judge a model for each cut-off; the errors of all.
 
-    Their columns are `cutoff` and those of `saga.population.group_errors.judge_groups`.
+    Their columns are `cutoff` and those of `saga.evaluation.group_errors.judge_groups`.
 
     A folder of `out` for each cut-off has its bundle and errors. A vintage that is complete there
     is not made again, and a training that was interrupted continues.

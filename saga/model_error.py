@@ -76,7 +76,7 @@ class ModelError:
 
     @classmethod
     def fit(cls, errors: pl.DataFrame) -> Self:
-        """From rows of `saga.population.group_errors` with the column `cutoff`.
+        """From rows of `saga.evaluation.group_errors` with the column `cutoff`.
 
         A column `history` numbers the histories, if there are several.
         """

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
+from saga.evaluation.group_errors import judge_groups
 from saga.evaluation.report.vintage_table import describe_vintages
 from saga.evaluation.scoring.futures import true_futures
 from saga.evaluation.vintages import store_vintages
@@ -25,7 +26,6 @@ from saga.bundle import Bundle
 from saga.data.origins import Origins, cut, history, origins_at
 from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
-from saga.population.group_errors import judge_groups
 from saga.population.growth_rule import GrowthRule
 from saga.population.scored_paths import last_known
 from saga.register.simulation.realised_trends import FOR_TRAINING

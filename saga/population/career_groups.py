@@ -43,6 +43,7 @@ def with_career_groups(
         fifth = poorer * len(_FIFTHS) // pl.col("weight").sum().over("path")
         # Sums of many weights have rounding errors.
         fifth = fifth.clip(upper_bound=len(_FIFTHS) - 1)
+        # Collected once: each year that is read would sort the careers again.
         named = career.sort("path", "sum", "person_id").select(
             "person_id",
             "path",
@@ -50,7 +51,9 @@ def with_career_groups(
             .replace_strict(dict(enumerate(_FIFTHS)), return_dtype=pl.Enum(_FIFTHS))
             .alias(CAREER_FIFTH),
         )
-        rows = rows.join(named, on=["person_id", "path"], how="left", maintain_order="left")
+        rows = rows.join(
+            named.collect().lazy(), on=["person_id", "path"], how="left", maintain_order="left"
+        )
     return PathRows(rows, paths.provenance) if set(by) & set(CAREER_GROUPS) else paths
 
 

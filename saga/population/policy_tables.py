@@ -539,18 +539,21 @@ def _count_transitions(
     rows = [row_of[later.person_ids[row]] for row in later_rows]
     after[rows] = _classes_of(later, population)[later_rows]
     before = np.where(after >= 0, _classes_of(earlier, population), -1)
-    counts = np.zeros((*grid.shape, n_classes + 1, n_classes))
-    n_persons = np.zeros((*grid.shape, n_classes + 1))
-    for cell in grid.cells():
-        inside = present.members(cell, grid)
-        for number in range(n_classes + 1):
-            in_class = inside & ((before == number) if number < n_classes else before >= 0)
-            n_persons[(*cell, number)] = in_class.sum() / paths.n_paths
-            weights = np.broadcast_to(present.weights[:, None], after.shape)[in_class]
-            counts[(*cell, number)] = (
-                np.bincount(after[in_class], weights, n_classes) / paths.n_paths
-            )
-    return counts, n_persons
+    both = before >= 0
+    each = [np.broadcast_to(values, both.shape)[both] for values in (*present.levels, before)]
+    shape = (*(size - 1 for size in grid.shape), n_classes, n_classes)
+    number = np.ravel_multi_index((*each, after[both]), shape)
+    weights = np.broadcast_to(present.weights[:, None], both.shape)[both]
+    counts, n_persons = (
+        np.bincount(number, values, np.prod(shape)).reshape(shape) / paths.n_paths
+        for values in (weights, np.ones(len(number)))
+    )
+    for axis in range(len(shape) - 1):
+        counts, n_persons = (
+            np.concatenate([cells, cells.sum(axis, keepdims=True)], axis)
+            for cells in (counts, n_persons)
+        )
+    return counts, n_persons.sum(-1)
 
 
 def _classes_of(paths: YearPaths, population: Population) -> NDArray[np.int_]:

@@ -254,19 +254,24 @@ class Present:
             frame["donor"].is_not_null().to_numpy(),
         )
 
-    def members(self, cell: TableCell, grid: Grid) -> Flags:
-        """Whether each person is in a cell on each path, (n_person, n_path)."""
-        inside = np.isfinite(self.earnings)
-        for index, levels, size in zip(cell, self.levels, grid.shape, strict=True):
-            if index < size - 1:
-                inside = inside & (levels == index)
-        return inside
-
-    def cell(self, inside: Flags) -> PersonPaths:
-        """The persons who are in a cell on any path."""
+    def members(self, cell: TableCell, grid: Grid) -> tuple[NDArray[np.int_], Flags]:
+        """The rows (n,) of who is in a cell on any path, and on which paths (n, n_path)."""
+        sizes = zip(cell, self.levels, grid.shape, strict=True)
+        chosen = [(levels, index) for index, levels, size in sizes if index < size - 1]
+        rows = np.arange(len(self.earnings))
+        for levels, index in sorted(chosen, key=lambda of_group: of_group[0].shape[1]):
+            rows = rows[(levels[rows] == index).any(1)]  # few are left for levels of all paths
+        inside = np.isfinite(self.earnings[rows])
+        for levels, index in chosen:
+            inside &= levels[rows] == index
         present = inside.any(1)
-        values = np.where(inside[present], self.earnings[present], np.nan)
-        return PersonPaths(values, self.weights[present], self.random_groups[present])
+        return rows[present], inside[present]
+
+    def cell(self, cell: TableCell, grid: Grid) -> PersonPaths:
+        """The persons who are in a cell on any path."""
+        rows, inside = self.members(cell, grid)
+        values = np.where(inside, self.earnings[rows], np.nan)
+        return PersonPaths(values, self.weights[rows], self.random_groups[rows])
 
     def contributions(self, cell: TableCell, grid: Grid) -> Iterator[tuple[float, float, Floats]]:
         """What is behind a cell: first the panel's own persons, then those who have joined them.
@@ -274,15 +279,15 @@ class Present:
         For each of the two: how many persons of the panel are behind it, the weighted number of
         persons, and what each person of the panel adds to the total; means over paths.
         """
-        inside = self.members(cell, grid)
-        n_paths, here = inside.shape[1], inside.sum(1)
-        amounts = self.weights * np.where(inside, self.earnings, 0.0).sum(1) / n_paths
-        for part in (~self.entered, self.entered):
+        rows, inside = self.members(cell, grid)
+        n_paths, here, weights = inside.shape[1], inside.sum(1), self.weights[rows]
+        amounts = weights * np.where(inside, self.earnings[rows], 0.0).sum(1) / n_paths
+        behind, entered = self.behind[rows], self.entered[rows]
+        for part in (~entered, entered):
             persons, of_each = (
-                np.bincount(self.behind[part], values[part]).astype(float)
-                for values in (here, amounts)
+                np.bincount(behind[part], values[part]).astype(float) for values in (here, amounts)
             )
-            weighted = float((self.weights * here)[part].sum() / n_paths)
+            weighted = float((weights * here)[part].sum() / n_paths)
             yield float(np.minimum(persons, n_paths).sum() / n_paths), weighted, of_each
 
     def statistics(self, cell: PersonPaths, median: PathStatistic) -> dict[str, PathStatistic]:
@@ -344,15 +349,14 @@ def statistics_of(
 
     With `taxes`, shaped like the earnings, also the net mean.
     """
-    median = present.cell(np.isfinite(present.earnings)).quantile(0.5)
+    median = present.cell(tuple(size - 1 for size in grid.shape), grid).quantile(0.5)
     means = {}
     for cell in grid.cells():
-        inside = present.members(cell, grid)
-        statistics = present.statistics(present.cell(inside), median)
+        statistics = present.statistics(present.cell(cell, grid), median)
         means[cell] = [statistics[name] for name in ("mean", "p50")]
         if taxes is not None:
             after_tax = replace(present, earnings=present.earnings - taxes)
-            statistics["net_mean"] = present.statistics(after_tax.cell(inside), median)["mean"]
+            statistics["net_mean"] = present.statistics(after_tax.cell(cell, grid), median)["mean"]
         yield (cell,), tuple(grid.names(cell).values()), statistics
     for names, first, second in grid.comparisons():
         pairs = zip(means[first], means[second], strict=True)

@@ -124,7 +124,7 @@ def _errors(
     for (cells, (group,), forecast), (*_, outcome) in zip(
         statistics_of(forecasts, grid), statistics_of(realised, grid), strict=True
     ):
-        n_persons = min(int(realised.members(cell, grid).sum()) for cell in cells)
+        n_persons = min(len(realised.members(cell, grid)[0]) for cell in cells)
         if n_persons >= MIN_PERSONS and cells != ((len(names),),):
             yield from (
                 {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.group_errors import judge_groups
 
 from saga.data.panel import Panel, PanelMeta
 from saga.paths import Paths
-from saga.population.group_errors import judge_groups
 from saga.population.growth_rule import GrowthRule
 from saga.population.scored_paths import last_known
 
