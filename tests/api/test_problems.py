@@ -190,39 +190,26 @@ def test_a_body_that_is_not_a_request_is_refused_without_repeating_it(body: byte
     assert "SENTINEL" not in repr([problem.as_dict() for problem in caught.value.problems])
 
 
-def test_the_message_of_an_unexpected_error_is_in_neither_answer_nor_log(tmp_path: Path) -> None:
-    log = io.StringIO()
-    app = create_app(Settings(bundle=tmp_path), log=log)
-
-    @app.get("/broken")
-    def broken() -> None:
-        raise ValueError("SENTINEL")
-
-    answer = ask(app, "/broken")
-    assert answer.status_code == 500
-    body = ProblemDocument.model_validate_json(answer.content)
-    events = [json.loads(line) for line in log.getvalue().splitlines()]
-    failure = next(event for event in events if event["event"] == "internal_error")
-    assert failure["error"] == "ValueError"
-    assert failure["at"][-1].startswith("broken:")
-    assert body.instance.endswith(failure["request"]), "the answer names the log line"
-    assert "SENTINEL" not in answer.text + log.getvalue()
-
-
-def test_an_error_that_is_no_exception_is_a_problem_document_as_well(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [ValueError, PanicException])
+def test_the_message_of_an_unexpected_error_is_in_neither_answer_nor_log(
+    error: type[BaseException], tmp_path: Path
+) -> None:
     """Libraries in Rust end in a panic, which Python does not count among exceptions."""
     log = io.StringIO()
     app = create_app(Settings(bundle=tmp_path), log=log)
 
     @app.get("/broken")
     def broken() -> None:
-        raise PanicException("SENTINEL")
+        raise error("SENTINEL")
 
     answer = ask(app, "/broken")
     assert answer.status_code == 500
     body = ProblemDocument.model_validate_json(answer.content)
-    (failure,) = [line for line in log.getvalue().splitlines() if "internal_error" in line]
-    assert body.instance.endswith(json.loads(failure)["request"])
+    events = [json.loads(line) for line in log.getvalue().splitlines()]
+    failure = next(event for event in events if event["event"] == "internal_error")
+    assert failure["error"] == error.__name__
+    assert failure["at"][-1].startswith("broken:")
+    assert body.instance.endswith(failure["request"]), "the answer names the log line"
     assert "SENTINEL" not in answer.text + log.getvalue()
 
 
