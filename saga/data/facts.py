@@ -25,7 +25,7 @@ from typing import Any
 
 import polars as pl
 
-from saga.data.small_tables import read_small
+from saga.data.files import read_small
 from saga.errors import FileProblem, InputError, Problem
 
 PRICE_BASE = "price base amounts"

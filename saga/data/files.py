@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import codecs
-import csv
 import gzip
 import io
 import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
@@ -20,28 +20,24 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from saga.data.casting import in_type
-from saga.data.statistics_files import UTF_8, UnknownTextError, scan_statistics
+from saga.data.casting import in_type, with_decimal_point
+from saga.data.csv_text import (
+    ENCODING_FIX,
+    UTF_8,
+    LineFault,
+    find_separator,
+    needed_cells,
+    not_text,
+    require_whole_rows,
+    rows_of,
+)
+from saga.data.statistics_files import UnknownTextError, scan_statistics
 from saga.errors import InputError, UsageError
 from saga.files.data_frames import POLARS_ERRORS
-from saga.files.folders import File, Folder, LocalFolder, find_file, open_folder
+from saga.files.folders import File, Folder, LocalFolder, find_file, open_file, open_folder
 from saga.files.object_store import ObjectFolder
 
 SUFFIXES = (".parquet", ".csv", ".arrow", ".feather", ".dta", ".sas7bdat", ".sav")
-_ENCODING_FIX = (
-    "Export the data again, CSV files as UTF-8; or, for persons' records, name their encoding in a "
-    "mapping: `encoding: latin-1`, below `extends: lisa` if you use a shipped mapping."
-)
-_LINE_FIX = (
-    "A line may be cut off, or be no row of the table, such as a total or a source: write all "
-    "cells of a row, or remove the line."
-)
-CELLS_FIX = (
-    "Give each line as many cells as the header; a text with a separator in it stands in quotation "
-    "marks."
-)
-_QUOTES_FIX = "Close the quotation mark, or double it if it is part of the text."
-_LINE_END_FIX = "Give all lines the same end, and put texts with line ends into quotation marks."
 _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
 
@@ -278,28 +274,21 @@ def scan_files(
     return _in_common_types(scans, exact), tuple(unread), by_file
 
 
-def scan_file(file: File) -> pl.LazyFrame:
-    """The named columns of one file, not yet read; else as `scan_files`."""
-    if file.suffix not in SUFFIXES:
-        raise _unknown_type(file)
-    lazy, names = _open(file, (), UTF_8)
-    named = [name for name in names if not _is_unnamed(name)]
-    return _rows_of_csv(lazy, named) if file.suffix == ".csv" else lazy.select(named)
-
-
 def _open(file: File, labelled: Collection[str], encoding: str) -> tuple[pl.LazyFrame, list[str]]:
     """A file, not yet read, and the names of its columns."""
     try:
         if encoding == UTF_8 and _is_utf16(file):
-            raise _refuse(file, "the text is UTF-16", _ENCODING_FIX)
+            raise _refuse(file, "the text is UTF-16", ENCODING_FIX)
         lazy = _scan(file, labelled, encoding)
         schema = lazy.collect_schema()
     except pl.exceptions.NoDataError:
         raise InputError.of(
             f"{file} is empty", "no-rows", "the file has no content", "Export the data again."
         ) from None
+    except LineFault as fault:
+        raise _refuse(file, str(fault), fault.fix) from None
     except UnknownTextError:
-        raise _refuse(file, "its text is not in the expected encoding", _ENCODING_FIX) from None
+        raise _refuse(file, "its text is not in the expected encoding", ENCODING_FIX) from None
     except _DAMAGES:
         why, fix = "the file is damaged or not what its suffix says", "Export the data again."
         if isinstance(file.folder, ObjectFolder):
@@ -443,15 +432,25 @@ def _named_damage(place: File | str, files: Sequence[File], encoding: str) -> It
 
     Also refuse CSV files with rows of too few cells, which libraries take for unknown.
     """
+    of_csv = [_CsvFile(file, encoding) for file in files if file.suffix == ".csv"]
     try:
         yield
-        doubtful = [f for f in files if f.suffix == ".csv" and _may_have_short_row(f, encoding)]
+        doubtful = [csv_file for csv_file in of_csv if csv_file.may_have_short_row()]
     except _DAMAGES:
-        raise _refuse(
-            *(_broken_line(files, encoding) or (place, _DAMAGED, _ENCODING_FIX))
-        ) from None
-    if (short := _broken_line(doubtful, encoding)) is not None:
-        raise _refuse(*short)
+        _refuse_faulty_line(of_csv)
+        raise _refuse(place, _DAMAGED, ENCODING_FIX) from None
+    _refuse_faulty_line(doubtful)
+
+
+def _refuse_faulty_line(files: Sequence[_CsvFile]) -> None:
+    """Raise InputError for the first of the files that cannot be read, if there is one."""
+    for csv_file in files:
+        try:
+            require_whole_rows(csv_file.rows())
+        except LineFault as fault:
+            raise _refuse(csv_file.file, str(fault), fault.fix) from None
+        except _DAMAGES:
+            raise _refuse(csv_file.file, _DAMAGED, ENCODING_FIX) from None
 
 
 def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
@@ -462,15 +461,7 @@ def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
                 place, glob=False, hive_partitioning=False, storage_options=options
             )
         case ".csv":
-            separator, skipped = csv_dialect(file, encoding)
-            return pl.scan_csv(
-                _content(file, encoding),
-                glob=False,
-                infer_schema=False,
-                separator=separator,
-                skip_lines=skipped,
-                storage_options=options,
-            )
+            return _CsvFile(file, encoding).scan()
         case ".arrow" | ".feather":
             if file.start(6) == b"ARROW1":
                 if isinstance(place, Path):
@@ -485,18 +476,6 @@ def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
             )
         case _:
             return scan_statistics(place, labelled, encoding)
-
-
-def _content(file: File, encoding: str) -> Path | str | bytes:
-    """Where a CSV file is; or its text in UTF-8, if polars knows not its encoding or line ends."""
-    head = _head(file, encoding)
-    only_cr = "\r" in head and "\n" not in head  # as old programs for the Mac end lines
-    if encoding == UTF_8 and not only_cr:
-        return file.location
-    content = file.read()
-    content = gzip.decompress(content) if content.startswith(_GZIP) else content
-    text = content.decode(UTF_8 if _is_utf8(content) else encoding)
-    return (text.replace("\r", "\n") if only_cr else text).encode(UTF_8)
 
 
 def _read_stream(file: File) -> pl.DataFrame:
@@ -540,6 +519,82 @@ def _is_utf16(file: File) -> bool:
     return has_mark or (b"\0" in start and not start.startswith(_GZIP))
 
 
+@dataclass(frozen=True)
+class _CsvFile:
+    """A CSV file in UTF-8 or, if it is not, in `encoding`; it may be packed by gzip."""
+
+    file: File
+    encoding: str = UTF_8
+
+    @cached_property
+    def _head(self) -> str:
+        """The first part of the text."""
+        content = self.file.start(_SAMPLE)
+        if content.startswith(_GZIP):
+            content = zlib.decompressobj(wbits=31).decompress(content, _SAMPLE)
+        return content.decode(self.encoding, errors="replace").removeprefix("\ufeff")
+
+    @property
+    def dialect(self) -> tuple[str, int]:
+        """The separator, and the number of lines before the header."""
+        return find_separator(self._head)
+
+    @cached_property
+    def _content(self) -> Path | str | bytes:
+        """Where the file is; or its text in UTF-8, if polars knows not its encoding or line ends.
+
+        Raises LineFault if it is in another encoding.
+        """
+        only_cr = "\r" in self._head and "\n" not in self._head  # as old programs for the Mac
+        if self.encoding == UTF_8 and not only_cr:
+            return self.file.location
+        content = self.file.read()
+        content = gzip.decompress(content) if content.startswith(_GZIP) else content
+        try:
+            text = content.decode(UTF_8 if _is_utf8(content) else self.encoding)
+        except UnicodeDecodeError as error:
+            n_lines = len(content[: error.start + 1].splitlines())
+            raise not_text(n_lines, self.encoding) from None
+        return (text.replace("\r", "\n") if only_cr else text).encode(UTF_8)
+
+    def scan(self) -> pl.LazyFrame:
+        """The file, not yet read; all cells are texts."""
+        separator, skipped = self.dialect
+        return pl.scan_csv(
+            self._content,
+            glob=False,
+            infer_schema=False,
+            separator=separator,
+            skip_lines=skipped,
+            storage_options=self.file.folder.polars_options,
+        )
+
+    def rows(self) -> Iterator[tuple[int, list[str]]]:
+        """The rows as those of `rows_of`."""
+        content: Iterable[bytes] = self.file.lines()
+        if isinstance(self._content, bytes):
+            content = io.BytesIO(self._content)
+        elif self.file.start(len(_GZIP)) == _GZIP:
+            content = gzip.GzipFile(fileobj=io.BytesIO(self.file.read()))
+        return rows_of(content, *self.dialect, self.encoding)
+
+    def may_have_short_row(self) -> bool:
+        """Whether a row may have fewer cells than the header has names.
+
+        Polars takes the missing cells for unknown. Cells with line ends are not looked into.
+        """
+        separator, _ = self.dialect
+        _, header = next(self.rows(), (0, []))
+        text = pl.col("line").str.replace_all('"[^"]*"', "")
+        n_cells = text.str.count_matches(separator, literal=True) + 1
+        lines = pl.scan_lines(
+            self._content, glob=False, storage_options=self.file.folder.polars_options
+        )
+        is_short = (pl.col("line") != "") & (n_cells < needed_cells(header))
+        in_doubt = lines.select((is_short | text.str.contains('"', literal=True)).any())
+        return bool(in_doubt.collect(engine="streaming").item())
+
+
 def _is_utf8(content: bytes) -> bool:
     """Whether bytes beyond ASCII are UTF-8; a text in another encoding hardly ever looks so."""
     try:
@@ -548,112 +603,67 @@ def _is_utf8(content: bytes) -> bool:
         return False
 
 
-def _broken_line(files: Sequence[File], encoding: str) -> tuple[File, str, str] | None:
-    """The first unreadable CSV file, which of its lines has which fault, and the fix."""
-    for file in files:
-        try:
-            fault = _fault_of_line(file, encoding) if file.suffix == ".csv" else None
-        except _DAMAGES:
-            fault = _DAMAGED, _ENCODING_FIX
-        if fault is not None:
-            return file, *fault
-    return None
+_SMALL_FIX = (
+    "Write numbers without separators of thousands, with a decimal point; where semicolons or tabs "
+    "separate the cells, all with a decimal comma instead"
+)
 
 
-def _may_have_short_row(file: File, encoding: str) -> bool:
-    """Whether a row of a CSV file may have fewer cells than its header has names.
+def read_small(path: str | Path, numbers: Collection[str] | None = None) -> pl.DataFrame:
+    """A small table beside the persons' records: weights, targets, scenarios, price indices.
 
-    Polars takes the missing cells for unknown. Cells with line ends are not looked into.
+    Cells of CSV files are texts. Where the separator is not a comma, numbers may have a decimal
+    comma, which becomes a point.
+
+    Args:
+        path: The path or URL of a file of a type that a panel may have.
+        numbers: Columns whose cells are numbers or empty, if the table has them. None: all.
+
+    Raises:
+        UsageError: If there is no such file.
+        InputError: If the file cannot be read, or a cell is not a number; the error names the line
+            and the column.
     """
-    separator, skipped = find_separator(head := _head(file, encoding))
-    header = re.split(r"\r\n|\r|\n", head, maxsplit=skipped + 1)[skipped]
-    width = _width(next(csv.reader([header], delimiter=separator), []))
-    text = pl.col("line").str.replace_all('"[^"]*"', "")
-    n_cells = text.str.count_matches(separator, literal=True) + 1
-    lines = pl.scan_lines(
-        _content(file, encoding), glob=False, storage_options=file.folder.polars_options
-    )
-    is_short = (pl.col("line") != "") & (n_cells < width)
-    in_doubt = lines.select((is_short | text.str.contains('"', literal=True)).any())
-    return bool(in_doubt.collect(engine="streaming").item())
+    file = open_file(path)
+    if file.suffix not in SUFFIXES:
+        raise _unknown_type(file)
+    lazy, names = _open(file, (), UTF_8)
+    named = [name for name in names if not _is_unnamed(name)]
+    is_csv = file.suffix == ".csv"
+    lazy = _rows_of_csv(lazy, named) if is_csv else lazy.select(named)
+    (frame,) = read_scans(Location(file.folder, (file,), {}), [lazy])
+    frame = frame.rename(str.strip)
+    chosen = [
+        name
+        for name, dtype in frame.schema.items()
+        if dtype == pl.String and (numbers is None or name in numbers)
+    ]
+    frame = frame.with_columns(pl.col(chosen).str.strip_chars().replace("", None))
+    has_commas = any(frame[name].str.contains(",", literal=True).any() for name in chosen)
+    if is_csv and has_commas and _CsvFile(file).dialect[0] != ",":
+        frame = frame.with_columns(with_decimal_point(name) for name in chosen)
+    for name in chosen:
+        is_number = frame[name].cast(pl.Float64, strict=False).is_not_null()
+        faulty = (frame[name].is_not_null() & ~is_number).arg_true()
+        if len(faulty):
+            raise InputError.of(
+                f"{path} cannot be used",
+                "not-a-number",
+                f"{place_of_row(path, faulty[0])} has something that is not a number",
+                _SMALL_FIX,
+                column=name,
+                count=len(faulty),
+            )
+    return frame
 
 
-def _width(header: Sequence[str]) -> int:
-    """The number of cells that a row needs: up to the last one that the header names."""
-    return max((k for k, name in enumerate(header, start=1) if name.strip()), default=0)
-
-
-def _fault_of_line(file: File, encoding: str) -> tuple[str, str] | None:
-    """Which line has which fault, and the fix. Cells, and so a row, may have several lines."""
+def place_of_row(path: str | Path, row: int) -> str:
+    """The line in which a row of a CSV file begins; of another file, the number of the row."""
+    file = open_file(path)
+    if file.suffix != ".csv":
+        return f"row {row + 1}"
+    lines = (line for line, cells in _CsvFile(file).rows() if any(cells))
     try:
-        content = _content(file, encoding)
-    except UnicodeDecodeError as error:
-        number = error.object.count(b"\n", 0, error.start) + 1
-        return f"line {number} is not {encoding.upper()} text", _ENCODING_FIX
-    lines = io.BytesIO(content) if isinstance(content, bytes) else _lines(file)
-    separator, skipped = csv_dialect(file, encoding)
-    record: list[str] = []
-
-    def texts() -> Iterator[str]:
-        for line in islice(lines, skipped, None):
-            record.append(line.decode(UTF_8))
-            yield record[-1]
-
-    number, width, needed = skipped + 1, 0, 0
-    try:
-        for cells in (reader := csv.reader(texts(), delimiter=separator)):
-            if "".join(record).count('"') % 2:
-                return f"line {number} has a quotation mark that is not closed", _QUOTES_FIX
-            if number == skipped + 1:
-                width, needed = len(cells), _width(cells)
-            elif len(cells) > width:
-                why = f"line {number} has more cells than the header"
-                if len(cells) == width + 1 and number == skipped + 2:
-                    why += ", as if rows had names (in R: write.csv, or row.names = FALSE)"
-                return why, CELLS_FIX
-            elif 0 < len(cells) < needed:
-                return f"line {number} has fewer cells than the header", _LINE_FIX
-            number = skipped + reader.line_num + 1
-            record.clear()
-    except UnicodeDecodeError:
-        return f"line {number + len(record)} is not {encoding.upper()} text", _ENCODING_FIX
-    except csv.Error:
-        if "\r" in record[-1].rstrip("\r\n"):
-            return f"line {number} has a line end of another kind within", _LINE_END_FIX
-        return f"line {number} has a quotation mark that is not closed", _QUOTES_FIX
-    return None
-
-
-def text_lines(file: File) -> Iterator[str]:
-    """The lines of a CSV file in UTF-8."""
-    return (line.decode(UTF_8, errors="replace") for line in _lines(file))
-
-
-def _lines(file: File) -> Iterator[bytes]:
-    is_packed = file.start(len(_GZIP)) == _GZIP
-    return iter(gzip.GzipFile(fileobj=io.BytesIO(file.read()))) if is_packed else file.lines()
-
-
-def _head(file: File, encoding: str) -> str:
-    """The first part of a CSV file."""
-    content = file.start(_SAMPLE)
-    if content.startswith(_GZIP):
-        content = zlib.decompressobj(wbits=31).decompress(content, _SAMPLE)
-    return content.decode(encoding, errors="replace").removeprefix("\ufeff")
-
-
-def csv_dialect(file: File, encoding: str = UTF_8) -> tuple[str, int]:
-    """The separator of a CSV file, and the number of lines before its header."""
-    return find_separator(_head(file, encoding))
-
-
-def find_separator(head: str) -> tuple[str, int]:
-    """The separator of a CSV file, and the number of lines before its header.
-
-    Excel's first line `sep=;` names the separator, else it is the most frequent of comma,
-    semicolon, tab and bar in the header.
-    """
-    header = re.split(r"[\r\n]", head, maxsplit=1)[0]
-    if named := re.fullmatch(r'"?sep=(.)"?', header, flags=re.IGNORECASE):
-        return named[1], 1
-    return max(",;\t|", key=re.sub('"[^"]*"', "", header).count), 0
+        return f"line {next(islice(lines, row + 1, None))}"
+    except LineFault as fault:  # which polars reads otherwise
+        raise _refuse(file, str(fault), fault.fix) from None

@@ -29,8 +29,8 @@ from pydantic import (
 )
 
 from saga.data.casting import in_type, is_end_of_year, with_decimal_point
+from saga.data.csv_text import UTF_8
 from saga.data.panel import FLOOR
-from saga.data.statistics_files import UTF_8
 from saga.errors import InputError, Problem
 from saga.schema import BY_NAME, EXTRA_PREFIX, FAMILY, PRICE_YEAR, REQUIRED, Column, extra_column
 

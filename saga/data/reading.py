@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -236,24 +238,27 @@ class Source:
                         column=column,
                     )
 
-    def _in_groups(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Whether all dots of a file's amounts may separate thousands: a row, a column each.
+    def _with_clear_amounts(
+        self, blocks: Iterable[tuple[File | str, pl.DataFrame]]
+    ) -> Iterator[pl.DataFrame]:
+        """The rows of each file or table in turn, or blocks of them.
 
-        Each file has an answer of its own, because another one may be written otherwise.
+        Raises InputError if all dots of a file's amounts may separate thousands. Each file has an
+        answer of its own, because another one may be written otherwise.
         """
-        mapped, schema = self._mapped[0], rows.collect_schema()
-        names = [name for column in MONEY for name in mapped.columns_of(column, schema.names())]
-        cells = [pl.col(name) for name in names if schema[name] == pl.String]
-        dotted = [cell.filter(cell.str.contains(".", literal=True)) for cell in cells]
+        mapped = self._mapped[0]
         is_stated = "decimal" in mapped.model_fields_set
-        return rows.select(
-            cell.str.contains(_DOTTED).all() & (cell.len() > 0)
-            for cell in (() if is_stated else dotted)
-        )
-
-    def _require_clear_amounts(self, in_groups: pl.DataFrame, place: str) -> None:
-        for name in in_groups.columns:
-            if in_groups[name].any():
+        for place, of_place in groupby(blocks, key=itemgetter(0)):
+            in_groups = dict[str, bool]()
+            for _, block in of_place:
+                yield block
+                for column in () if is_stated else MONEY:
+                    for name in mapped.columns_of(column, block.columns):
+                        if block.schema[name] == pl.String:
+                            dotted = block[name].filter(block[name].str.contains(r"\."))
+                            if len(dotted) and in_groups.get(name, True):
+                                in_groups[name] = dotted.str.contains(_DOTTED).all()
+            for name in (name for name, is_doubtful in in_groups.items() if is_doubtful):
                 raise InputError.of(
                     f"{place} has amounts that can be read in two ways",
                     "doubtful-amount",
@@ -276,12 +281,11 @@ class Source:
             used = mapped.used_columns(table.columns)
             if self.mapping is not None:
                 _require_cells(table[used].schema, "the data frame")
-            self._require_clear_amounts(self._in_groups(table[used].lazy()).collect(), "The table")
-            return table[used], tuple(name for name in table.columns if name not in used)
+            (rows,) = self._with_clear_amounts([("The table", table[used])])
+            return rows, tuple(name for name in table.columns if name not in used)
         location, scans, unread = self._scans(mapped.used_columns, fitting=fitting)
-        parts = read_scans(location, scans, mapped.encoding)
-        for file, part in zip(location.files, parts, strict=True):
-            self._require_clear_amounts(self._in_groups(part.lazy()).collect(), str(file))
+        read = read_scans(location, scans, mapped.encoding)
+        parts = list(self._with_clear_amounts(zip(location.files, read, strict=True)))
         rows = pl.concat(parts)
         if len(parts) > 1:
             in_files = list(zip(location.files, parts, strict=True))
@@ -309,12 +313,7 @@ class Source:
     def blocks(self) -> Iterator[pl.DataFrame]:
         """The rows in blocks of bounded size, file by file, all in the same columns."""
         location, scans, _ = self._scans(self._mapped[0].used_columns)
-        checks = [self._in_groups(scan) for scan in scans]
-        answers = read_scans(location, checks, self._mapped[0].encoding)
-        for file, answer in zip(location.files, answers, strict=True):
-            self._require_clear_amounts(answer, str(file))
-        for _, block in read_blocks(location, scans, self._mapped[0].encoding):
-            yield block
+        yield from self._with_clear_amounts(read_blocks(location, scans, self._mapped[0].encoding))
 
     def persons(self) -> pl.Series:
         """All persons of the source, sorted, without the unknown one; reads no other column.

@@ -23,8 +23,8 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
 from saga.batch.run_folder import MANIFEST, put_part
+from saga.data.files import place_of_row, read_small
 from saga.data.groups import UNKNOWN
-from saga.data.small_tables import place_of_row, read_small
 from saga.errors import InputError, Problem
 from saga.files.folders import Folder, put_json
 from saga.files.tables import read_provenance

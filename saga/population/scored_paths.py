@@ -13,9 +13,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.batch.run_folder import MANIFEST
+from saga.data.files import place_of_row, read_small
 from saga.data.groups import UNKNOWN
 from saga.data.panel import Panel
-from saga.data.small_tables import place_of_row, read_small
 from saga.errors import InputError, Problem, UsageError
 from saga.files.folders import open_folder, read_json_of
 from saga.files.tables import read_provenance
