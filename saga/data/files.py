@@ -9,7 +9,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -569,14 +569,26 @@ class _CsvFile:
             storage_options=self.file.folder.polars_options,
         )
 
+    def _lines(self) -> Iterator[bytes]:
+        """The lines as they are in the file, unpacked."""
+        is_packed = self.file.start(len(_GZIP)) == _GZIP
+        content = io.BytesIO(self.file.read()) if is_packed else None
+        return iter(gzip.GzipFile(fileobj=content)) if content else self.file.lines()
+
+    def is_text(self) -> bool:
+        """Whether the whole file can be read in `encoding`, and has lines."""
+        try:
+            for _ in codecs.iterdecode(self._lines(), self.encoding):
+                pass
+        except UnicodeError:
+            return False
+        return "\0" not in self._head and re.search(r"[\r\n]", self._head) is not None
+
     def rows(self) -> Iterator[tuple[int, list[str]]]:
         """The rows as those of `rows_of`."""
-        content: Iterable[bytes] = self.file.lines()
-        if isinstance(self._content, bytes):
-            content = io.BytesIO(self._content)
-        elif self.file.start(len(_GZIP)) == _GZIP:
-            content = gzip.GzipFile(fileobj=io.BytesIO(self.file.read()))
-        return rows_of(content, *self.dialect, self.encoding)
+        content = self._content
+        lines = io.BytesIO(content) if isinstance(content, bytes) else self._lines()
+        return rows_of(lines, *self.dialect, self.encoding)
 
     def may_have_short_row(self) -> bool:
         """Whether a row may have fewer cells than the header has names.
@@ -593,6 +605,19 @@ class _CsvFile:
         is_short = (pl.col("line") != "") & (n_cells < needed_cells(header))
         in_doubt = lines.select((is_short | text.str.contains('"', literal=True)).any())
         return bool(in_doubt.collect(engine="streaming").item())
+
+
+_ENCODINGS = (UTF_8, "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252", "latin-1")
+
+
+def find_encoding(files: Sequence[File]) -> str:
+    """The first encoding in which all CSV files can be read that are not UTF-8.
+
+    It is likely if it has several bytes a letter, else one of several that are possible.
+    """
+    others = [f for f in files if f.suffix == ".csv" and not _CsvFile(f).is_text()]
+    possible = (e for e in _ENCODINGS if all(_CsvFile(file, e).is_text() for file in others))
+    return next(possible, UTF_8)
 
 
 def _is_utf8(content: bytes) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from saga.data.casting import count_padded, read_column
+from saga.data.casting import count_padded, in_groups, read_column
 from saga.data.facts import Facts, open_facts, read_index, real_factors
 from saga.data.files import (
     Location,
@@ -62,7 +62,6 @@ _SPELLINGS = (  # of an id, by other programs: patterns and what they are withou
     (r"^false$", "0"),
 )
 _THOUSANDS = r"^\d{1,3}([,'\u2019\s]\d{3})+$"
-_DOTTED = r"^\s*-?[1-9]\d{0,2}\.\d{3}\s*$"  # a number whose dot may separate thousands
 _ONE_CODE = "Write codes the same way in all files, or name all spellings in the mapping."
 MAX_CODES = 500  # a column with more codes names persons or places, it does not describe them
 
@@ -249,16 +248,15 @@ class Source:
         mapped = self._mapped[0]
         is_stated = "decimal" in mapped.model_fields_set
         for place, of_place in groupby(blocks, key=itemgetter(0)):
-            in_groups = dict[str, bool]()
+            doubtful = dict[str, bool]()
             for _, block in of_place:
                 yield block
                 for column in () if is_stated else MONEY:
                     for name in mapped.columns_of(column, block.columns):
-                        if block.schema[name] == pl.String:
-                            dotted = block[name].filter(block[name].str.contains(r"\."))
-                            if len(dotted) and in_groups.get(name, True):
-                                in_groups[name] = dotted.str.contains(_DOTTED).all()
-            for name in (name for name, is_doubtful in in_groups.items() if is_doubtful):
+                        if block.schema[name] == pl.String and doubtful.get(name, True):
+                            is_doubtful = in_groups(block[name])
+                            doubtful |= {} if is_doubtful is None else {name: is_doubtful}
+            for name in filter(doubtful.get, doubtful):
                 raise InputError.of(
                     f"{place} has amounts that can be read in two ways",
                     "doubtful-amount",
@@ -296,19 +294,20 @@ class Source:
             self._require_one_code(in_files)
         return rows, unread
 
-    def sample(self, *, year_in_filename: bool = False) -> pl.DataFrame:
+    def sample(self) -> pl.DataFrame:
         """All columns of the first rows, of each file as many, to see what the source has."""
-        location = self._location or locate_files(self.path)
+        mapped, location = self._mapped[0], self._location or locate_files(self.path)
         scans, *_ = scan_files(
             location,
             list,
             lambda _: (),
             lambda _: (),
             lambda _: None,
-            year_in_filename=year_in_filename,
+            year_in_filename=mapped.year_in_filename,
+            encoding=mapped.encoding,
         )
         n = -(-_SAMPLE_ROWS // len(scans))
-        return pl.concat(read_scans(location, [scan.head(n) for scan in scans]))
+        return pl.concat(read_scans(location, [scan.head(n) for scan in scans], mapped.encoding))
 
     def blocks(self) -> Iterator[pl.DataFrame]:
         """The rows in blocks of bounded size, file by file, all in the same columns."""
