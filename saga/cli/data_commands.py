@@ -49,9 +49,10 @@ def init(
         saga init panel.csv --out our-register.yaml  # which column is which?
         saga init extract/ --mapping our-register.yaml
     """
-    from saga.data.files import find_encoding, locate_files
+    from saga.data.files import find_encoding
     from saga.data.mapping import SourceMapping
     from saga.data.mapping_proposal import propose_mapping
+    from saga.data.panel_files import locate_files
     from saga.data.reading import Source
 
     if out is not None and (mapping is not None or out.exists()):

@@ -11,7 +11,7 @@ from saga.training.ensembles import train_folds
 
 import saga
 from saga import Bundle, Forecaster, UsageError, read_panel
-from saga.data.split_salt import salt_beside, with_salt
+from saga.data.split import salt_beside, with_salt
 from tests.toy_training import QUIET, make_panel
 
 Columns = Mapping[str, Sequence[object]]

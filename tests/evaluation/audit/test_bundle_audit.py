@@ -11,8 +11,7 @@ from saga.training.ensembles import train_members
 
 from saga.bundle import Bundle, write_bundle
 from saga.data.panel import Panel
-from saga.data.split import Shares
-from saga.data.split_salt import salted_beside
+from saga.data.split import Shares, salted_beside
 from saga.errors import UsageError
 from tests.toy_training import QUIET, TOY, make_panel
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from saga.data.facts import read_index
+from saga.data.deflation import read_index
 from saga.data.files import place_of_row, read_small
 from saga.errors import InputError, UsageError
 from saga.macro.scenarios import scenario_from
