@@ -68,7 +68,7 @@ def open_table(
 ) -> tuple[pl.LazyFrame, list[str]]:
     """A file, not yet read, and the names of its columns."""
     try:
-        if encoding == UTF_8 and _is_utf16(file):
+        if file.suffix == ".csv" and encoding == UTF_8 and _CsvFile(file).is_utf16:
             raise refuse(file, "the text is UTF-16", ENCODING_FIX)
         lazy = _scan(file, labelled, encoding)
         schema = lazy.collect_schema()
@@ -201,13 +201,6 @@ def _check_decimals(file: File, content: Path | bytes) -> None:
             raise refuse(file, f"the column '{field.name}' has {which}", _DECIMAL_FIX)
 
 
-def _is_utf16(file: File) -> bool:
-    """Whether a CSV file is UTF-16, as Excel's "Unicode text": by byte order mark or zero bytes."""
-    start = file.start(4) if file.suffix == ".csv" else b""
-    has_mark = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return has_mark or (b"\0" in start and not start.startswith(_GZIP))
-
-
 @dataclass(frozen=True)
 class _CsvFile:
     """A CSV file in UTF-8 or, if it is not, in `encoding`; it may be packed by gzip."""
@@ -222,6 +215,11 @@ class _CsvFile:
         if content.startswith(_GZIP):
             content = zlib.decompressobj(wbits=31).decompress(content, _SAMPLE)
         return content.decode(self.encoding, errors="replace").removeprefix("\ufeff")
+
+    @property
+    def is_utf16(self) -> bool:
+        """Whether it is UTF-16, as Excel's "Unicode text": by zero bytes of the first letters."""
+        return "\0" in self._head[:4]
 
     @property
     def dialect(self) -> tuple[str, int]:

@@ -82,9 +82,18 @@ def _values(table: object) -> object:
     }
 
 
-def _in_order(bounds: tuple[float | None, float | None]) -> tuple[float | None, float | None]:
+Bounds = tuple[float | None, float | None]
+
+
+def limits(bounds: Bounds) -> tuple[float, float]:
+    """The lowest and highest credible value; infinite where there is no bound."""
     low, high = bounds
-    if low is not None and high is not None and not low <= high:
+    return -math.inf if low is None else low, math.inf if high is None else high
+
+
+def _in_order(bounds: Bounds) -> Bounds:
+    low, high = limits(bounds)
+    if not low <= high:
         raise ValueError("the highest credible value is below the lowest")
     return bounds
 
@@ -185,7 +194,7 @@ class SourceMapping(_Strict):
     family: str | None = None
     digits: dict[str, Annotated[int, Field(ge=1)]] = {}
     codes: Annotated[dict[str, dict[str, str | None]], BeforeValidator(_codes)] = {}
-    keep: dict[str, Annotated[tuple[float | None, float | None], AfterValidator(_in_order)]] = {}
+    keep: dict[str, Annotated[Bounds, AfterValidator(_in_order)]] = {}
     null_if: Annotated[dict[str, tuple[str, ...]], BeforeValidator(_values)] = {}
     currency: str = "SEK"
     scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
@@ -393,18 +402,12 @@ class SourceMapping(_Strict):
 
     def credible(self, column: str, codes: Iterable[str]) -> list[float]:
         """The numbers but 0 among `codes` that `keep` does not make unknown in a source column."""
-        bounds = [b for name, b in self.keep.items() if find_columns((name,), (column,))]
+        bounds = [limits(b) for name, b in self.keep.items() if find_columns((name,), (column,))]
         numbers = [float(code) for code in codes if re.fullmatch(NUMBER, code)]
         return [
             number
             for number in numbers
-            if number != 0
-            and all(
-                (-math.inf if low is None else low)
-                <= number
-                <= (math.inf if high is None else high)
-                for low, high in bounds
-            )
+            if number != 0 and all(low <= number <= high for low, high in bounds)
         ]
 
     def recodes(self, name: str) -> bool:

@@ -23,8 +23,9 @@ from saga.data.files import (
     rows_of_csv,
     unknown_type,
 )
+from saga.data.mapping import SourceMapping
 from saga.data.spellings import first_spellings, folded, require_one_name
-from saga.errors import InputError, UsageError
+from saga.errors import UsageError
 from saga.files.folders import File, Folder, LocalFolder, find_file, open_folder
 from saga.files.object_store import ObjectFolder
 
@@ -172,14 +173,9 @@ def require_output_outside_input(source: Path | str, out: Path | str, option: st
 
 def scan_files(
     location: Location,
+    mapping: SourceMapping,
     choose: Callable[[Sequence[str]], Sequence[str]],
-    lacking: Callable[[Sequence[str]], Sequence[str]],
-    ids: Callable[[Sequence[str]], Sequence[str]],
-    check_types: Callable[[pl.Schema], None],
-    *,
     labelled: Collection[str] = (),
-    year_in_filename: bool = False,
-    encoding: str = UTF_8,
 ) -> tuple[list[pl.LazyFrame], tuple[str, ...], list[list[str]]]:
     """Each file's chosen columns, not yet read; the unread columns of all files; each file's names.
 
@@ -192,40 +188,25 @@ def scan_files(
 
     Args:
         location: The files.
+        mapping: How they are read. If files have the ids of persons in several types, numbers that
+            are not whole and exact become texts that no id may be.
         choose: The columns to read, given a file's columns.
-        lacking: The required columns that cannot be made from a file's columns. If there are
-            several files, each must have all required columns.
-        ids: The columns that name persons, given a file's columns. If files have them in several
-            types, numbers that are not whole and exact become texts that no id may be.
-        check_types: Raises InputError if a file's columns do not have the types they need.
         labelled: Columns, in lower case, of which the value labels of Stata and SPSS are read
             instead of their numbers.
-        year_in_filename: Whether to take `year` from names such as LISA2015_Individ.
-        encoding: Encoding of CSV files that are not UTF-8, and of files of Stata and SPSS that do
-            not name theirs.
     """
     scans: list[pl.LazyFrame] = []
     unread: dict[str, None] = {}
     spellings: dict[str, list[str]] = {}
     by_file: list[list[str]] = []
     for file in location.files:
-        lazy, in_file = open_table(file, labelled, encoding)
-        check_types(lazy.collect_schema())
-        extra = _values_of_path(file, in_file, year_in_filename=year_in_filename)
+        lazy, in_file = open_table(file, labelled, mapping.encoding)
+        mapping.check_types(lazy.collect_schema())
+        extra = _values_of_path(file, in_file, year_in_filename=mapping.year_in_filename)
         names = [*in_file, *extra]
         renamed = first_spellings(names, spellings)
         names = [renamed.get(name, name) for name in names]
         by_file.append(names)
-        chosen, lacks = choose(names), lacking(names)
-        if lacks and len(location.files) > 1:
-            raise InputError.of(
-                f"a file in {location.folder} lacks a column",
-                "missing-column",
-                f"{file.name} lacks the required column {lacks[0]}",
-                "Each file needs it, or the year in which it is missing would look unknown. If all "
-                "files have it under another name, a mapping names it (--mapping lisa for LISA).",
-                column=lacks[0],
-            )
+        chosen = choose(names)
         read = [name for name in in_file if renamed.get(name, name) in chosen]
         if file.suffix == ".csv" and read:
             lazy = rows_of_csv(lazy, read)
@@ -235,7 +216,7 @@ def scan_files(
             name for name in names[: len(in_file)] if name not in chosen and not is_unnamed(name)
         )
     require_one_name([name for scan in scans for name in scan.collect_schema().names()])
-    exact = {name for names in by_file for name in ids(names)}
+    exact = {name for names in by_file for name in mapping.columns_of("person_id", names)}
     return _in_common_types(scans, exact), tuple(unread), by_file
 
 

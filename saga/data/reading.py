@@ -172,16 +172,19 @@ class Source:
         """The files with the columns that `choose` selects, and the names of the others."""
         mapped, location = self._mapped[0], self._location or locate_files(self.path)
         scans, unread, by_file = scan_files(
-            location,
-            choose,
-            mapped.lacking,
-            partial(mapped.columns_of, "person_id"),
-            mapped.check_types,
-            labelled=_LABELLED if self.mapping is None else (),
-            year_in_filename=mapped.year_in_filename,
-            encoding=mapped.encoding,
+            location, mapped, choose, _LABELLED if self.mapping is None else ()
         )
-        for file, scan in zip(location.files, scans, strict=True):
+        for file, names, scan in zip(location.files, by_file, scans, strict=True):
+            if len(scans) > 1 and (lacking := mapped.lacking(names)):
+                raise InputError.of(
+                    f"a file in {location.folder} lacks a column",
+                    "missing-column",
+                    f"{file.name} lacks the required column {lacking[0]}",
+                    "Each file needs it, or the year in which it is missing would look unknown. If "
+                    "all files have it under another name, a mapping names it (--mapping lisa for "
+                    "LISA).",
+                    column=lacking[0],
+                )
             _require_cells(scan.collect_schema(), str(file))
         if fitting:
             self._require_fit([*scans[0].collect_schema().names(), *unread])
@@ -294,15 +297,7 @@ class Source:
     def sample(self) -> pl.DataFrame:
         """All columns of the first rows, of each file as many, to see what the source has."""
         mapped, location = self._mapped[0], self._location or locate_files(self.path)
-        scans, *_ = scan_files(
-            location,
-            list,
-            lambda _: (),
-            lambda _: (),
-            lambda _: None,
-            year_in_filename=mapped.year_in_filename,
-            encoding=mapped.encoding,
-        )
+        scans, *_ = scan_files(location, mapped, list)
         n = -(-_SAMPLE_ROWS // len(scans))
         return pl.concat(read_scans(location, [scan.head(n) for scan in scans], mapped.encoding))
 
