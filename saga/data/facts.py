@@ -10,7 +10,6 @@ may hold several series. Amounts of year t are multiplied by index[base] / index
 
 from __future__ import annotations
 
-import csv
 import difflib
 import hashlib
 import json
@@ -23,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from saga.data.csv_text import LineFault, find_separator, require_whole_rows, rows_of
 from saga.errors import InputError, Problem
 
 PRICE_BASE = "price base amounts"
@@ -178,18 +178,28 @@ def parse_values(text: str, file: str) -> list[DatedValue]:
     """The rows of a CSV text; `file` names it in errors.
 
     Raises InputError with the line and column of a missing column, a value that is not a number, an
-    unknown mark or an empty source.
+    unknown mark or an empty source; and with the line of a row with more or fewer cells.
     """
-    reader = csv.DictReader(text.splitlines())
+    lines, dialect = text.encode().splitlines(keepends=True), find_separator(text)
+    try:
+        require_whole_rows(rows_of(lines, *dialect))
+    except LineFault as fault:
+        _refuse_if([Problem("facts", f"{file}, {fault}", fault.fix)])
+    rows = rows_of(lines, *dialect)
+    _, header = next(rows, (1, []))
     fix = f"Give the columns {', '.join(COLUMNS)}."
     _refuse_if(
         Problem("facts", f"{file}, line 1: no column {name}", fix, name)
         for name in COLUMNS
-        if name not in (reader.fieldnames or ())
+        if name not in header
     )
-    rows = [_dated_value(row, file, reader.line_num) for row in reader]
-    _refuse_if(row for row in rows if isinstance(row, Problem))
-    return [row for row in rows if isinstance(row, DatedValue)]
+    values = [
+        _dated_value(dict(zip(header, cells, strict=False)), file, line)
+        for line, cells in rows
+        if cells
+    ]
+    _refuse_if(value for value in values if isinstance(value, Problem))
+    return [value for value in values if isinstance(value, DatedValue)]
 
 
 def _refuse_if(problems: Iterable[Problem]) -> None:
@@ -198,9 +208,9 @@ def _refuse_if(problems: Iterable[Problem]) -> None:
         raise InputError("The facts cannot be used.", faults)
 
 
-def _dated_value(row: Mapping[str, str | None], file: str, line: int) -> DatedValue | Problem:
+def _dated_value(row: Mapping[str, str], file: str, line: int) -> DatedValue | Problem:
     """The dated value of a row, or what is wrong with the row."""
-    cells: dict[str, Any] = {name: (row[name] or "").strip() for name in COLUMNS}
+    cells: dict[str, Any] = {name: row[name].strip() for name in COLUMNS}
     at_line = f"{file}, line {line}"
     if not cells["year"].isdecimal():
         fix = "Give a calendar year, such as 2024."
