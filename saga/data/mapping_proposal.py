@@ -178,9 +178,12 @@ class _Source:
 
     @property
     def decimal(self) -> str:
-        """The sign that a mapping needs: a comma, unless dots are certain and commas are not."""
-        is_comma = self.written_with(",") or (self.written_with("?") and not self.written_with("."))
-        return "," if is_comma else "."
+        """The sign that a mapping needs: that of earnings, else of the first column with one.
+
+        Dots that may be either separate thousands, unless other columns have decimal points.
+        """
+        first = next((self.signs[name] for name in _ordered(_EARNINGS, self.signs, ())), ".")
+        return ("." if self.written_with(".") else ",") if first == "?" else first
 
     @cached_property
     def numbers(self) -> dict[str, pl.Series]:
@@ -241,7 +244,8 @@ def _of_files(source: _Source, files: SourceMapping) -> list[str]:
     commas, points, either = map(source.written_with, ",.?")
     doubt = ""
     if commas and points:
-        doubt = f"{', '.join(points)} has points, and one sign is read: can you write all alike"
+        others = ", ".join(points if source.decimal == "," else commas)
+        doubt = f"{others} has the other sign, and one is read: is it needed; then write all alike"
     elif either and not commas:
         value = "285000" if source.decimal == "," else "285"
         doubt = f"is an amount such as 285.000 in {', '.join(either)} {value}; else change the sign"

@@ -169,20 +169,23 @@ def test_what_no_mapping_reads_is_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "question"),
+    ("decimals", "street", "question"),
     [
-        ({"Lönéinkomst": "310,000"}, "is an amount such as 285,000 in Lönéinkomst 285"),
-        ({"Straße": "1.25"}, "Straße has points, and one sign is read"),
+        (",500", "Storgatan", "is an amount such as 285,000 in Lönéinkomst 285"),
+        (",5", "1.25", "decimal (','): Straße has the other sign, and one is read"),
+        (".5", "1,25", "decimal ('.'): Straße has the other sign, and one is read"),
+        (".500", "1.25", "decimal ('.'): is an amount such as 285.000 in Lönéinkomst 285"),
     ],
 )
-def test_commas_that_may_be_either_are_asked_about(changes: dict[str, str], question: str) -> None:
-    text = _written(";", ",", "{:.3f}").replace("250;", "255;").encode()
-    rows = pl.read_csv(text, separator=";", infer_schema=False)
-    changed = rows.with_columns(pl.lit(cell).alias(name) for name, cell in changes.items())
-    if "Lönéinkomst" in changes:
-        changed = changed.with_columns(pl.col("Lönéinkomst").cum_count().cast(pl.String) + ",500")
-    proposal = propose_mapping(changed)
+def test_the_sign_of_earnings_is_read_and_others_are_asked_about(
+    decimals: str, street: str, question: str
+) -> None:
+    rows = pl.read_csv(_written(";", ",").encode(), separator=";", infer_schema=False)
+    amount = pl.int_range(pl.len()) % 300 + 100
+    changed = {"Lönéinkomst": amount.cast(pl.String) + decimals, "Straße": pl.lit(street)}
+    proposal = propose_mapping(rows.with_columns(**changed))
     assert any(question in asked for asked in proposal.questions), proposal.questions
+    assert "earnings: Lönéinkomst" in proposal.text
 
 
 @pytest.mark.parametrize(
