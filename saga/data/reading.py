@@ -108,7 +108,7 @@ class Source:
         return open_place(self.place)
 
     @cached_property
-    def _mapped(self) -> tuple[SourceMapping, Path | None]:
+    def _loaded(self) -> tuple[SourceMapping, Path | None]:
         """The mapping, and the folder of its file."""
         if self.mapping is None or isinstance(self.mapping, SourceMapping):
             return self.mapping or SourceMapping(), None
@@ -119,12 +119,16 @@ class Source:
             )
         return load_mapping(self.mapping)
 
+    @property
+    def _mapped(self) -> SourceMapping:
+        return self._loaded[0]
+
     @cached_property
     def _location(self) -> Location | None:
         """The files; None for a data frame."""
         if not isinstance(self.place, str | Path):
             return None
-        return locate_files(self.path, beside=self._mapped[0].files)
+        return locate_files(self.path, beside=self._mapped.files)
 
     @property
     def unread(self) -> tuple[str, ...]:
@@ -148,17 +152,21 @@ class Source:
     def _folders(self) -> list[Path]:
         """Where a price index or macro file may be: beside the mapping, then beside the data."""
         data = self._location.folder.location("") if self._location else None
-        return [folder for folder in (self._mapped[1], data) if isinstance(folder, Path)]
+        return [folder for folder in (self._loaded[1], data) if isinstance(folder, Path)]
 
     def describe(self) -> dict[str, Any]:
         """The files by content and the rules of reading them, as JSON values."""
-        mapped, files = self._mapped[0], self._location.files if self._location else ()
-        index = find_beside(mapped.deflator.file, self._folders) if mapped.deflator else None
+        files = self._location.files if self._location else ()
+        index = (
+            find_beside(self._mapped.deflator.file, self._folders)
+            if self._mapped.deflator
+            else None
+        )
         return {
             "files": {file.name: file.digest() for file in files},
             "mapping": None
             if self.mapping is None
-            else mapped.model_dump(mode="json", exclude={"deflator": {"file"}}),
+            else self._mapped.model_dump(mode="json", exclude={"deflator": {"file"}}),
             "deflator": digest_file(index) if index else None,
             "prices": self._prices,
             "on_error": self.on_error,
@@ -170,12 +178,12 @@ class Source:
         self, choose: Callable[[Sequence[str]], Sequence[str]], *, fitting: bool = True
     ) -> tuple[Location, list[pl.LazyFrame], tuple[str, ...]]:
         """The files with the columns that `choose` selects, and the names of the others."""
-        mapped, location = self._mapped[0], self._location or locate_files(self.path)
+        location = self._location or locate_files(self.path)
         scans, unread, by_file = scan_files(
-            location, mapped, choose, _LABELLED if self.mapping is None else ()
+            location, self._mapped, choose, _LABELLED if self.mapping is None else ()
         )
         for file, names, scan in zip(location.files, by_file, scans, strict=True):
-            if len(scans) > 1 and (lacking := mapped.lacking(names)):
+            if len(scans) > 1 and (lacking := self._mapped.lacking(names)):
                 raise InputError.of(
                     f"a file in {location.folder} lacks a column",
                     "missing-column",
@@ -188,14 +196,14 @@ class Source:
             _require_cells(scan.collect_schema(), str(file))
         if fitting:
             self._require_fit([*scans[0].collect_schema().names(), *unread])
-        times = Counter(name for names in by_file for name in mapped.found(names))
+        times = Counter(name for names in by_file for name in self._mapped.found(names))
         partly = {name: f"{n} of {len(by_file)}" for name, n in times.items() if n < len(by_file)}
         object.__setattr__(self, "partly", partly)
         object.__setattr__(self, "ignored", unread)
         return location, scans, unread
 
     def _require_fit(self, names: Sequence[str]) -> None:
-        if problems := self._mapped[0].unfit(names):
+        if problems := self._mapped.unfit(names):
             raise InputError(MISFIT, problems)
 
     @cached_property
@@ -212,7 +220,7 @@ class Source:
         """A problem with a code, with the file's value labels if there are some."""
         if problem.rule != "unknown-code" or problem.column is None:
             return problem
-        names = self._mapped[0].columns_of(problem.column, list(self._labels))
+        names = self._mapped.columns_of(problem.column, list(self._labels))
         labels = [label for name in names for label in self._labels[name].items()]
         if not labels:
             return problem
@@ -223,10 +231,9 @@ class Source:
 
     def _require_amounts(self, rows: pl.DataFrame) -> None:
         """Raise InputError for amounts with a value label, which says that they are none."""
-        mapped = self._mapped[0]
         for column in MONEY if self._labels else ():
-            for name in mapped.columns_of(column, rows.columns):
-                labelled = mapped.credible(name, self._labels.get(name.strip().lower(), ()))
+            for name in self._mapped.columns_of(column, rows.columns):
+                labelled = self._mapped.credible(name, self._labels.get(name.strip().lower(), ()))
                 if rows.schema[name].is_numeric() and rows[name].is_in(labelled).any():
                     raise InputError.of(
                         "amounts have value labels",
@@ -245,14 +252,13 @@ class Source:
         Raises InputError if all dots of a file's amounts may separate thousands. Each file has an
         answer of its own, because another one may be written otherwise.
         """
-        mapped = self._mapped[0]
-        is_stated = "decimal" in mapped.model_fields_set
+        is_stated = "decimal" in self._mapped.model_fields_set
         for place, of_place in groupby(blocks, key=itemgetter(0)):
             doubtful = dict[str, bool]()
             for _, block in of_place:
                 yield block
                 for column in () if is_stated else MONEY:
-                    for name in mapped.columns_of(column, block.columns):
+                    for name in self._mapped.columns_of(column, block.columns):
                         if block.schema[name] == pl.String and doubtful.get(name, True):
                             is_doubtful = in_groups(block[name])
                             doubtful |= {} if is_doubtful is None else {name: is_doubtful}
@@ -271,18 +277,17 @@ class Source:
 
         If it has to be `fitting`, a mapping that does not fit the source is an InputError.
         """
-        mapped = self._mapped[0]
         if not isinstance(self.place, str | Path):
             table = to_polars(self.place, "the panel")
             if fitting:
                 self._require_fit(table.columns)
-            used = mapped.used_columns(table.columns)
+            used = self._mapped.used_columns(table.columns)
             if self.mapping is not None:
                 _require_cells(table[used].schema, "the data frame")
             (rows,) = self._with_clear_amounts([("The table", table[used])])
             return rows, tuple(name for name in table.columns if name not in used)
-        location, scans, unread = self._scans(mapped.used_columns, fitting=fitting)
-        read = read_scans(location, scans, mapped.encoding)
+        location, scans, unread = self._scans(self._mapped.used_columns, fitting=fitting)
+        read = read_scans(location, scans, self._mapped.encoding)
         parts = list(self._with_clear_amounts(zip(location.files, read, strict=True)))
         rows = pl.concat(parts)
         if len(parts) > 1:
@@ -296,30 +301,31 @@ class Source:
 
     def sample(self) -> pl.DataFrame:
         """All columns of the first rows, of each file as many, to see what the source has."""
-        mapped, location = self._mapped[0], self._location or locate_files(self.path)
-        scans, *_ = scan_files(location, mapped, list)
+        location = self._location or locate_files(self.path)
+        scans, *_ = scan_files(location, self._mapped, list)
         n = -(-_SAMPLE_ROWS // len(scans))
-        return pl.concat(read_scans(location, [scan.head(n) for scan in scans], mapped.encoding))
+        return pl.concat(
+            read_scans(location, [scan.head(n) for scan in scans], self._mapped.encoding)
+        )
 
     def blocks(self) -> Iterator[pl.DataFrame]:
         """The rows in blocks of bounded size, file by file, all in the same columns."""
-        location, scans, _ = self._scans(self._mapped[0].used_columns)
-        yield from self._with_clear_amounts(read_blocks(location, scans, self._mapped[0].encoding))
+        location, scans, _ = self._scans(self._mapped.used_columns)
+        yield from self._with_clear_amounts(read_blocks(location, scans, self._mapped.encoding))
 
     def persons(self) -> pl.Series:
         """All persons of the source, sorted, without the unknown one; reads no other column.
 
         Raises InputError if a person has more rows than have room in memory.
         """
-        mapped = self._mapped[0]
-        has_codes = bool(self._coded or mapped.null_if)
+        has_codes = bool(self._coded or self._mapped.null_if)
         if has_codes and len(self._location.files if self._location else ()) > 1:
             location, scans, _ = self._scans(self._columns_with_codes)
-            self._require_one_code(read_blocks(location, scans, mapped.encoding))
-        location, scans, _ = self._scans(partial(mapped.columns_of, "person_id"))
+            self._require_one_code(read_blocks(location, scans, self._mapped.encoding))
+        location, scans, _ = self._scans(partial(self._mapped.columns_of, "person_id"))
 
         def by_file() -> Iterator[tuple[File, pl.DataFrame]]:
-            for file, block in read_blocks(location, scans, mapped.encoding):
+            for file, block in read_blocks(location, scans, self._mapped.encoding):
                 ids = self.person_of(block).alias("person")
                 yield file, ids.value_counts(name="rows")
 
@@ -338,28 +344,26 @@ class Source:
     @property
     def _coded(self) -> tuple[Column, ...]:
         """The panel's own categories, and the family, whose codes may be any texts."""
-        columns = self._mapped[0].extra_columns
+        columns = self._mapped.extra_columns
         return tuple(column for column in columns if column.dtype == pl.String())
 
     def _columns_with_codes(self, names: Sequence[str]) -> list[str]:
-        mapped = self._mapped[0]
-        used = {n for column in self._coded for n in mapped.columns_of(column.name, names)}
-        used |= set(find_columns(tuple(mapped.null_if), names))
+        used = {n for column in self._coded for n in self._mapped.columns_of(column.name, names)}
+        used |= set(find_columns(tuple(self._mapped.null_if), names))
         return [name for name in names if name in used]
 
     def _require_one_code(self, blocks: Iterable[tuple[File, pl.DataFrame]]) -> None:
         """Raise InputError if a code of own columns or of `null_if` may have two spellings."""
-        mapped = self._mapped[0]
         spellings: dict[str, list[tuple[File, pl.DataFrame]]] = {}
         for file, rows in blocks:
             for column in self._coded:
-                only = mapped.only(column.name)
+                only = self._mapped.only(column.name)
                 frames = [recode(part, rows)[0] for part in (only.without_codes(), only)]
                 if column.name in frames[0]:
                     written, read = (read_column(f[column.name], column)[0] for f in frames)
                     codes = pl.DataFrame({"written": written, "read": read}).drop_nulls().unique()
                     spellings.setdefault(column.name, []).append((file, codes))
-            for name, codes in flags(mapped, rows):
+            for name, codes in flags(self._mapped, rows):
                 spellings.setdefault(name, []).append((file, codes))
         for name, of_column in spellings.items():
             texts = pl.concat(codes for _, codes in of_column).unique()
@@ -368,32 +372,30 @@ class Source:
 
     def person_of(self, rows: pl.DataFrame) -> pl.Series:
         """The person of each row as in the panel; "" if it is unknown."""
-        mapped, name = self._mapped[0], "person_id"
-        ids = recode(mapped.only(name), rows)[0]
-        require_columns([*ids.columns, *(n for n in REQUIRED if n != name)], (), mapped)
+        name = "person_id"
+        ids = recode(self._mapped.only(name), rows)[0]
+        require_columns([*ids.columns, *(n for n in REQUIRED if n != name)], (), self._mapped)
         return read_column(ids[name], BY_NAME[name])[0].fill_null("")
 
     def preview(self) -> MappingPreview:
         """What the mapping does, without a check of the panel's rules."""
         rows, unread = self.rows(fitting=False)
-        mapped, _ = self._mapped
-        renamed, effects = recode(mapped, rows)
-        problems = mapped.unfit([*rows.columns, *unread])
+        renamed, effects = recode(self._mapped, rows)
+        problems = self._mapped.unfit([*rows.columns, *unread])
         return MappingPreview(rows, renamed, tuple(effects), tuple(problems), unread)
 
     def panel(
         self, rows: pl.DataFrame, unread: tuple[str, ...] = (), rejected: Path | None = None
     ) -> Panel:
         """The panel of `rows` in the columns of the source. Raises errors as `read_panel` does."""
-        mapped, _ = self._mapped
         self._require_amounts(rows)
-        renamed, effects = recode(mapped, rows)
-        columns = (*COLUMNS, *mapped.extra_columns)
+        renamed, effects = recode(self._mapped, rows)
+        columns = (*COLUMNS, *self._mapped.extra_columns)
         columns = tuple(column for column in columns if column.name in renamed.columns)
         present = tuple(column.name for column in columns)
-        require_columns(present, unread, mapped)
+        require_columns(present, unread, self._mapped)
         typed, unreadable = typed_rows(renamed, columns)
-        require_few_codes(typed, mapped.extra_columns)
+        require_few_codes(typed, self._mapped.extra_columns)
         require_rows(typed, "there is no row")
         everybody, origin = typed, self.origin
         if origin is not None:
@@ -415,19 +417,19 @@ class Source:
             problems = [self._with_labels(problem) for problem in error.problems]
             raise InputError(error.args[0], problems) from None
         real, price_year, unpublished = deflated(
-            valid, present, mapped, self._prices, self._folders, self._facts
+            valid, present, self._mapped, self._prices, self._folders, self._facts
         )
-        macro, macro_rows = _macro(mapped, self._folders, self._register)
+        macro, macro_rows = _macro(self._mapped, self._folders, self._register)
         register = self._register.get("register_id")
         register_id = register if isinstance(register, str) else None
         meta = PanelMeta(
-            panel_id=self.panel_id or register_id or mapped.name or UNNAMED_PANEL,
-            currency=mapped.currency,
+            panel_id=self.panel_id or register_id or self._mapped.name or UNNAMED_PANEL,
+            currency=self._mapped.currency,
             price_year=price_year,
-            floor=mapped.floor,
+            floor=self._mapped.floor,
             macro=macro,
             macro_rows=macro_rows,
-            extra=mapped.extra_columns,
+            extra=self._mapped.extra_columns,
             present=present,
             simulated=register_id is not None,
             ignored=unread,
