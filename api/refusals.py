@@ -13,7 +13,7 @@ from types import MappingProxyType
 from saga.api.problems import ProblemError
 from saga.calibration.adaptive.database import LedgerError
 
-from saga.data.files import CELLS_FIX
+from saga.data.csv_text import CELLS_FIX
 from saga.errors import BudgetError, InputError, Problem, SagaError, UsageError
 
 BATCH = "`saga score` does any number of persons in batch"

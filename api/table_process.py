@@ -19,7 +19,9 @@ import resource
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import reduce
+from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
+from saga.data.csv_text import LineFault, rows_of
 from saga.files.arrow_streams import is_whole_stream
 
 MAX_COLUMNS = 100
@@ -144,7 +147,7 @@ def _read_csv(body: bytes, max_rows: int, separator: str, skipped: int) -> pa.Ta
         reader = pa.csv.open_csv(pa.BufferReader(body), read, parse, convert)
         table = _within_limits(reader.schema, reader, max_rows + 1)
     except pa.ArrowInvalid as error:
-        raise _wrong_cells(str(error), body, skipped) or error from None
+        raise _wrong_cells(str(error), body, separator, skipped) or error from None
     names = [column[0].as_py() for column in table.columns]
     table = table.slice(1).select([i for i, name in enumerate(names) if name is not None])
     table = table.rename_columns([name for name in names if name is not None])
@@ -153,28 +156,18 @@ def _read_csv(body: bytes, max_rows: int, separator: str, skipped: int) -> pa.Ta
     return table.filter(reduce(pc.or_, is_known))
 
 
-def _wrong_cells(message: str, body: bytes, skipped: int) -> RefusedTable | None:
+def _wrong_cells(message: str, body: bytes, separator: str, skipped: int) -> RefusedTable | None:
     """Which line of CSV has another number of cells than the first, by pyarrow's message."""
     numbers = re.match(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)", message)
     if numbers is None:
         return None
     row, expected, n_cells = map(int, numbers.groups())
     rule = "table-more-cells" if n_cells > expected else "table-fewer-cells"
-    # pyarrow counts the lines that it skipped as rows.
-    return RefusedTable(rule, number=_line_of_row(body, row - skipped, skipped))
-
-
-def _line_of_row(body: bytes, row: int, skipped: int) -> int:
-    """The line in which a row begins; empty lines are no rows, and cells may have line ends."""
-    n_rows = n_quotes = 0
-    for number, line in enumerate(io.BytesIO(body), start=1):
-        if number > skipped:
-            is_start = n_quotes % 2 == 0 and line.strip() != b""
-            n_rows += is_start
-            if is_start and n_rows == row:
-                return number
-            n_quotes += line.count(b'"')
-    return row + skipped
+    lines = (line for line, cells in rows_of(io.BytesIO(body), separator, skipped) if cells)
+    with suppress(LineFault):
+        # pyarrow counts the lines that it skipped as rows.
+        row = next(islice(lines, row - skipped - 1, None), row)
+    return RefusedTable(rule, number=row)
 
 
 def _within_limits(schema: pa.Schema, stored: Iterable[pa.RecordBatch], max_rows: int) -> pa.Table:

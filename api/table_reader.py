@@ -26,7 +26,7 @@ from saga.api.table_process import (
     MEMORY_BYTES,
 )
 
-from saga.data.files import find_separator
+from saga.data.csv_text import find_separator
 from saga.schema import BY_NAME, EXTRA_PREFIX
 
 _CSV_KIND = "CSV in UTF-8, with a header and as many cells in each row"

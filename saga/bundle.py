@@ -23,7 +23,7 @@ from safetensors.torch import save as save_safetensors
 
 from saga import schema
 from saga.data.panel import Panel, is_simulated
-from saga.data.split_salt import salted_like
+from saga.data.split import salted_like
 from saga.errors import BundleError, UsageError
 from saga.files.bundle_folder import (
     AUDIT,
@@ -148,7 +148,7 @@ class Bundle(BundleContents):
         return None if calibration is None else TrainingRecords(**calibration["records"])
 
     def salted(self, panel: Panel) -> Panel:
-        """The panel with the salt of this bundle's split (`split_salt.salted_like`)."""
+        """The panel with the salt of this bundle's split (`salted_like`)."""
         return salted_like(panel, self.split, self.path)
 
     def state_weights(self) -> dict[str, torch.Tensor]:

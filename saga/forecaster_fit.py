@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from saga.bundle import Bundle, replace_parts
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
-from saga.data.split_salt import salted_beside
+from saga.data.split import salted_beside
 from saga.errors import InputError, UsageError
 from saga.files.data_frames import Rows
 from saga.forecaster import FITTED, LEADERBOARD, Forecaster

@@ -34,11 +34,11 @@ from saga.data.split import (
     SPLIT_SHARES,
     Shares,
     assign_folds,
+    described_salt,
     percents_of,
     persons_of,
     units_of,
 )
-from saga.data.split_salt import described_salt
 from saga.diagnostics_tables import Diagnostics
 from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar

@@ -52,8 +52,7 @@ from saga.bundle import PROMISE, Bundle, BundleContents, recorded_command, write
 from saga.cores import cpu_count
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel
-from saga.data.split import SPLIT_SHARES, Shares, percents_of, persons_of
-from saga.data.split_salt import described_salt
+from saga.data.split import SPLIT_SHARES, Shares, described_salt, percents_of, persons_of
 from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import UNKNOWN, ZERO, Sequences, encode

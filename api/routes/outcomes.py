@@ -35,7 +35,7 @@ from saga.calibration.adaptive.outcome_entries import MAX_CONFLICTS, CorrectionR
 
 from saga.data import rules
 from saga.data.casting import read_column
-from saga.data.facts import real_factors
+from saga.data.deflation import real_factors
 from saga.errors import InputError, Problem
 from saga.forecaster import Forecaster
 from saga.schema import BY_NAME

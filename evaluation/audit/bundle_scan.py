@@ -11,7 +11,7 @@ import polars as pl
 
 from saga.bundle import Bundle, describe_schema
 from saga.data.panel import Panel
-from saga.data.split_salt import SALT
+from saga.data.split import SALT
 from saga.model.members import shared_transforms
 from saga.small_groups import MIN_PERSONS
 

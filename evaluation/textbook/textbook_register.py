@@ -17,7 +17,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga import schema
-from saga.data.facts import real_factors, shipped_facts
+from saga.data.deflation import real_factors
+from saga.data.facts import shipped_facts
 from saga.register.simulation.cohort_simulation import CHUNK, RegisterSettings, random_stream
 
 Floats = NDArray[np.float64]

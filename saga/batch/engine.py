@@ -37,8 +37,8 @@ from saga.batch.run_folder import (
 )
 from saga.batch.shards import ALL_PARTITIONS, Shard, folder_of_run, write_plan
 from saga.cores import cpu_count
-from saga.data.files import require_output_outside_input
 from saga.data.panel import Panel
+from saga.data.panel_files import require_output_outside_input
 from saga.data.reading import Source
 from saga.errors import InputError, SagaError, UsageError
 from saga.files.atomic import digest_json

@@ -49,7 +49,10 @@ def init(
         saga init panel.csv --out our-register.yaml  # which column is which?
         saga init extract/ --mapping our-register.yaml
     """
+    from saga.data.files import find_encoding
+    from saga.data.mapping import SourceMapping
     from saga.data.mapping_proposal import propose_mapping
+    from saga.data.panel_files import locate_files
     from saga.data.reading import Source
 
     if out is not None and (mapping is not None or out.exists()):
@@ -59,11 +62,14 @@ def init(
         if mapping is not None:
             _show(Source(path, mapping).preview(), None, as_json=as_json)
             return
-        proposal = propose_mapping(Source(path).sample())
+        encoding = find_encoding(locate_files(path).files)
+        of_columns, of_names = (
+            SourceMapping(encoding=encoding, year_in_filename=in_name) for in_name in (False, True)
+        )
+        proposal = propose_mapping(Source(path, of_columns).sample(), of_columns)
         if not proposal.has_years:
-            named = Source(path).sample(year_in_filename=True)
-            of_names = propose_mapping(named, year_in_filename=True)
-            proposal = of_names if of_names.has_years else proposal
+            with_year = propose_mapping(Source(path, of_names).sample(), of_names)
+            proposal = with_year if with_year.has_years else proposal
         file = out or Path(folder, "proposal.yaml")
         file.write_text(proposal.text, encoding="utf-8")
         _show(Source(path, file).preview(), proposal, as_json=as_json)

@@ -143,7 +143,7 @@ class SplitReading(Reading):
 
     def read(self, source: Path, origin: int | None = None) -> "Panel":
         """The panel of a source with the salt of the split."""
-        from saga.data.split_salt import with_salt
+        from saga.data.split import with_salt
 
         panel = super().read(source, origin)
         return panel if self.split_salt is None else with_salt(panel, self.split_salt)
@@ -379,7 +379,7 @@ def check_output(source: Path, out: Path, *, as_json: bool) -> None:
     Raises:
         UsageError: If it cannot.
     """
-    from saga.data.files import require_output_outside_input
+    from saga.data.panel_files import require_output_outside_input
     from saga.files.tables import check_out, check_path
 
     if out == STANDARD:

@@ -127,7 +127,7 @@ def _read_pension_rule(text: str) -> PensionSource:
 
 
 def _read_inflow(text: str) -> tuple[Entrants, ...]:
-    from saga.data.small_tables import read_small
+    from saga.data.files import read_small
 
     numbers = ("year", "age", "persons")
     return entrants_from(read_small(text, numbers).to_dicts()) if text else ()

@@ -131,7 +131,7 @@ def plot(
         saga plot people.csv --person 0001 --out forecast.svg  # a picture
         saga plot people.csv --person 0001 --horizons 1-10 --out forecast.html  # a page
     """
-    from saga.data.files import require_output_outside_input
+    from saga.data.panel_files import require_output_outside_input
     from saga.pages.layout import check_page
     from saga.pages.person import SUFFIXES, choose_person
 
@@ -303,7 +303,7 @@ def explain(
     Examples:
         saga explain people.csv --person 0001 --out explanation.html  # one person
     """
-    from saga.data.files import require_output_outside_input
+    from saga.data.panel_files import require_output_outside_input
     from saga.evaluation.explain.attribution import attribute_forecast
     from saga.evaluation.explain.changed_records import forecast_changes
     from saga.evaluation.explain.explanation_page import (

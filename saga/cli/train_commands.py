@@ -80,8 +80,7 @@ def train(
         saga train --final bundles/ours --panel panel.csv --out final  # from every person
     """
     from saga.bundle import PROMISE, Bundle
-    from saga.data.split import SPLIT_SHARES, parse_shares, persons_of
-    from saga.data.split_salt import salted_beside
+    from saga.data.split import SPLIT_SHARES, parse_shares, persons_of, salted_beside
     from saga.training.ensembles import train_final, train_folds, train_members
     from saga.training.harness import RunOptions
     from saga.training.train_config import choose_start

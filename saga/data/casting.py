@@ -17,6 +17,7 @@ from saga.schema import Column
 _CONTROL = r"\p{Cc}"
 # A number with a decimal comma; dots or blanks between thousands, or none.
 _COMMA_NUMBER = r"^[-+]?(\d+|\d{1,3}([.\s]\d{3})+)(,\d+)?$"
+_GROUP = r"^\s*-?[1-9]\d{0,2}[%s]\d{3}\s*$"  # a number whose sign may separate thousands
 _NO_ID = "\x1a"  # a control character, which no id may have
 FEW_ROWS = 4_000  # up to here plain Python takes less time than to start operations of polars
 _ALL_READABLE = pl.Series([False])
@@ -96,6 +97,12 @@ def with_decimal_point(column: str) -> pl.Expr:
         .otherwise(text.str.replace_all(".", ":", literal=True))
         .alias(column)
     )
+
+
+def in_groups(cells: pl.Series, sign: str = ".") -> bool | None:
+    """Whether each `sign` in texts may separate thousands, as in 285.000; None without one."""
+    signed = cells.filter(cells.str.contains(sign, literal=True))
+    return signed.str.contains(_GROUP % sign).all() if len(signed) else None
 
 
 def _are_plain(cells: pl.Series) -> bool:

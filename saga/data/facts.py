@@ -10,7 +10,6 @@ may hold several series. Amounts of year t are multiplied by index[base] / index
 
 from __future__ import annotations
 
-import csv
 import difflib
 import hashlib
 import json
@@ -23,10 +22,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
-from saga.data.small_tables import read_small
-from saga.errors import FileProblem, InputError, Problem
+from saga.data.csv_text import LineFault, find_separator, require_whole_rows, rows_of
+from saga.errors import InputError, Problem
 
 PRICE_BASE = "price base amounts"
 INCOME_BASE = "income base amounts"
@@ -181,18 +178,28 @@ def parse_values(text: str, file: str) -> list[DatedValue]:
     """The rows of a CSV text; `file` names it in errors.
 
     Raises InputError with the line and column of a missing column, a value that is not a number, an
-    unknown mark or an empty source.
+    unknown mark or an empty source; and with the line of a row with more or fewer cells.
     """
-    reader = csv.DictReader(text.splitlines())
+    lines, dialect = text.encode().splitlines(keepends=True), find_separator(text)
+    try:
+        require_whole_rows(rows_of(lines, *dialect))
+    except LineFault as fault:
+        _refuse_if([Problem("facts", f"{file}, {fault}", fault.fix)])
+    rows = rows_of(lines, *dialect)
+    _, header = next(rows, (1, []))
     fix = f"Give the columns {', '.join(COLUMNS)}."
     _refuse_if(
         Problem("facts", f"{file}, line 1: no column {name}", fix, name)
         for name in COLUMNS
-        if name not in (reader.fieldnames or ())
+        if name not in header
     )
-    rows = [_dated_value(row, file, reader.line_num) for row in reader]
-    _refuse_if(row for row in rows if isinstance(row, Problem))
-    return [row for row in rows if isinstance(row, DatedValue)]
+    values = [
+        _dated_value(dict(zip(header, cells, strict=False)), file, line)
+        for line, cells in rows
+        if cells
+    ]
+    _refuse_if(value for value in values if isinstance(value, Problem))
+    return [value for value in values if isinstance(value, DatedValue)]
 
 
 def _refuse_if(problems: Iterable[Problem]) -> None:
@@ -201,9 +208,9 @@ def _refuse_if(problems: Iterable[Problem]) -> None:
         raise InputError("The facts cannot be used.", faults)
 
 
-def _dated_value(row: Mapping[str, str | None], file: str, line: int) -> DatedValue | Problem:
+def _dated_value(row: Mapping[str, str], file: str, line: int) -> DatedValue | Problem:
     """The dated value of a row, or what is wrong with the row."""
-    cells: dict[str, Any] = {name: (row[name] or "").strip() for name in COLUMNS}
+    cells: dict[str, Any] = {name: row[name].strip() for name in COLUMNS}
     at_line = f"{file}, line {line}"
     if not cells["year"].isdecimal():
         fix = "Give a calendar year, such as 2024."
@@ -268,7 +275,6 @@ def _breaks(before: DatedValue, value: DatedValue, *, gaps: bool) -> Iterator[Pr
 
 SHIPPED = "shipped"
 _TABLES = ("cpi_sweden", "macro_sweden", "base_amounts_sweden", "tax_sweden")
-_LEAST_RATIO = 0.8  # of a price index to that of the year before
 # Largest ratio of two neighbouring years of a steady series: finds 41.8 written as 418.0.
 _LARGEST_RATIO = 1.5
 # Later than the last published year, prices rise by the inflation target of the central bank.
@@ -378,67 +384,3 @@ def _faults(value: DatedValue) -> Iterator[Problem]:
     if not known.lowest <= value.value <= known.highest:
         fix = f"Give a value in {known.unit} from {known.lowest:g} to {known.highest:g}."
         yield value.fault("the value is not possible", fix, "value")
-
-
-def read_index(path: Path) -> dict[int, float]:
-    """The price index of a file: a column `year` and one column of positive values.
-
-    Raises `InputError` if the file has another form.
-    """
-
-    def refuse(why: str) -> InputError:
-        return InputError.of(
-            f"the price index {path} cannot be used",
-            "price-index",
-            why,
-            "Give a CSV file with a header, a column `year` and one column of index values, "
-            "one row per year.",
-        )
-
-    try:
-        table = read_small(path)
-    except InputError as error:
-        raise InputError(f"the price index {path} cannot be used", error.problems) from None
-    columns = [name for name in table.columns if name != "year"]
-    if len(columns) != 1 or table.width != 2:
-        raise refuse("the columns are not `year` and one index")
-    if table.is_empty():
-        raise refuse("there is no row")
-    table = table.select(
-        pl.col("year").cast(pl.Int64, strict=False), pl.col(columns[0]).cast(pl.Float64)
-    )
-    index = table[columns[0]]
-    if table.null_count().sum_horizontal().item():
-        raise refuse("a year is not a whole number, or an index value is not a number")
-    if table["year"].is_duplicated().any() or not (index.is_finite() & (index > 0)).all():
-        raise refuse("a year occurs twice, or an index value is not positive")
-    by_year = table.sort("year")
-    ratio = by_year[columns[0]] / by_year[columns[0]].shift(1)
-    if ((by_year["year"].diff() == 1) & (ratio < _LEAST_RATIO)).any():
-        raise refuse("it falls by more than a fifth within a year, as rates of inflation do")
-    return dict(zip(table["year"].to_list(), index.to_list(), strict=True))
-
-
-def real_factors(
-    years: Iterable[int], index: Mapping[int, float], base_year: int
-) -> dict[int, float]:
-    """Factors from prices of each year to prices of `base_year`.
-
-    They are index[base_year] / index[year]. Raises `InputError` if the index lacks a year.
-    """
-    years = sorted(set(years))
-    missing = sorted({year for year in (base_year, *years) if year not in index})
-    if missing:
-        why = (
-            f"the price index covers {min(index)} to {max(index)} and lacks "
-            f"{', '.join(map(str, missing[:10]))}"
-        )
-        fix = (
-            f"Convert the amounts to prices of {base_year} and state it, or leave these years out."
-        )
-        file_fix = "If a file is read, a mapping may give an index with these years as `deflator`."
-        problem = FileProblem(
-            "no-price-index", why, fix, "year", None, missing[0], len(missing), file_fix
-        )
-        raise InputError("some years cannot be deflated", [problem])
-    return {year: index[base_year] / index[year] for year in years}

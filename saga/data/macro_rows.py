@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from saga.data.small_tables import read_small
+from saga.data.files import read_small
 from saga.errors import InputError, Problem
 
 SERIES = ("unemployment", "real_wage_growth", "inflation")

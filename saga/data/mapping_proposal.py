@@ -13,22 +13,36 @@ from functools import cached_property
 
 import polars as pl
 
+from saga.data.casting import in_groups, with_decimal_point
+from saga.data.csv_text import UTF_8
+from saga.data.mapping import SourceMapping
 from saga.schema import NAMES
 
-_ID = r"person_?id|p_?id|pers(on)?|idpers|lopnr|lnr|pnr|nr|case_?id|id"
-_YEAR = r"year|ar|år|jahr|syear|yr|ds|time|t|date"
-_BIRTH = r"birth_?(year|yr)|year_?of_?birth|yob|byear|born|gebjahr|fodelsear|födelseår"
-_EARNINGS = r".*(earn|wage|salar|arbink|income|inkomst|lon|lön|lohn).*"
+_ID = r"person_?id|p_?id|pers(on)?|idpers|l[oö]pnr|lnr|pnr|nr|case_?id|id"
+_YEAR = r"year|ar|år|jahr|ann[eé]e|syear|yr|ds|time|t|date"
+_BIRTH = (
+    r"birth_?(year|yr)|year_?of_?birth|yob|byear|born|geb(urts)?[_ ]?jahr|f[oö]delse[_ ]?[aå]r"
+    r"|ann[eé]e[_ ]?(de[_ ]?)?naissance"
+)
+_EARNINGS = (
+    r".*(earn|wage|salar|salaire|arbink|income|inkomst|lon|lön|lohn|löhne|einkommen|verdienst"
+    r"|revenu).*"
+)
 _FAMILY = r"(family|fam|household|hh|hushall)_?(id|nr|no)?"
-_SEX = r"sex|gender|kon|kön|geschlecht"
+_SEX = r"sexe?|gender|kon|kön|geschlecht"
 _SEXES = {
-    **dict.fromkeys(("f", "female", "woman", "w", "kvinna", "k", "frau"), "female"),
-    **dict.fromkeys(("m", "male", "man", "mann"), "male"),
+    **dict.fromkeys(("f", "female", "woman", "w", "kvinna", "k", "frau", "femme"), "female"),
+    **dict.fromkeys(("m", "male", "man", "mann", "h", "homme"), "male"),
+    **{"weiblich": "female", "männlich": "male"},
 }
 _PLAIN = r"[A-Za-zÅÄÖåäöÜü_][\w.]*"  # a name that needs no quotes in YAML
 _WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")  # of YAML
 _FEW_CODES = 30  # a column with more different numbers has amounts
 _LOG = 20.0  # logarithms of earnings are below
+_SMALL = 5_000  # if half of the yearly earnings are below, they may be in hundreds or thousands
+_THOUSANDS = (
+    r"(?<![a-zåäö])(tkr|[tk]sek|[tk]eur|[tk]€|tusen\w*|tausend\w*|thousands?|milliers)(?![a-z])"
+)
 _SHARE = 0.95  # of the cells or persons of a column that must look alike
 _QUESTION = "  # ? "
 _CURRENCY = """\
@@ -52,18 +66,23 @@ class Proposal:
     has_years: bool = True
 
 
-def propose_mapping(rows: pl.DataFrame, *, year_in_filename: bool = False) -> Proposal:
+def propose_mapping(rows: pl.DataFrame, files: SourceMapping | None = None) -> Proposal:
     """The mapping that the columns of a source suggest; `rows` are as the source has them.
 
-    Their column `year` may be the year of the file's name.
+    `files` has the encoding by which they were read, and whether their column `year` is the year of
+    the files' names.
     """
     source, questions = _Source(rows), list[str]()
+    lines = _of_files(source, files or SourceMapping())
     pair = _person_and_year(source)
     if pair is None:
         why = "No two columns name a person and a year, with one row for each pair of them."
         return Proposal(
-            f"# {why}\n",
-            (f"{why} Which are they? Count rows of a person and year in the data.",),
+            "\n".join([f"# {why}", *lines, ""]),
+            (
+                f"{why} Which are they? Count rows of a person and year in the data.",
+                *_questions(lines),
+            ),
             has_years=False,
         )
     person, year = pair
@@ -97,11 +116,16 @@ def propose_mapping(rows: pl.DataFrame, *, year_in_filename: bool = False) -> Pr
             doubts["earnings"] = f"earnings of the whole year from work, before tax{others}"
     else:
         questions.append("No column has amounts. Which are the earnings?")
+    if separated := _ordered(_EARNINGS, source.separated, used.values()):
+        questions.append(
+            f"{', '.join(separated)}: signs separate thousands, which are not read. Are these "
+            "amounts? Export them without, such as 310000.50"
+        )
     codes = dict[str, str | None]()
     if sexes := [name for name in rows.columns if re.fullmatch(_SEX, name.lower())]:
         used["sex"] = sexes[0]
         codes = _codes_of_sex(rows[sexes[0]])
-    lines = ["year_in_filename: true"] if year_in_filename else []
+    lines += _scale(source, used.get("earnings"))
     lines += _part(
         "columns", {key: _quoted(name) for key, name in used.items() if key != name}, doubts
     )
@@ -111,11 +135,7 @@ def propose_mapping(rows: pl.DataFrame, *, year_in_filename: bool = False) -> Pr
         lines += _part("codes", {"sex": f"{{{text}}}"}, doubt)
     if (name := used.get("earnings")) and (credible := _sentinels(source.numbers[name])):
         lines += _part("keep", {_quoted(name): credible[0]}, {_quoted(name): credible[1]})
-    questions += [
-        re.sub(rf"^ *(\S+): (.*){re.escape(_QUESTION)}", r"\1 (\2): ", line) + "?"
-        for line in lines
-        if _QUESTION in line
-    ]
+    questions += _questions(lines)
     questions.append("Is the currency SEK, in prices of each year?")
     rest = [name for name in rows.columns if name not in (*used.values(), *NAMES)]
     return Proposal(
@@ -130,19 +150,61 @@ class _Source:
     rows: pl.DataFrame
 
     @cached_property
+    def texts(self) -> dict[str, pl.Series]:
+        """The columns of texts, without surrounding blanks."""
+        return {
+            column.name: column.cast(pl.String).str.strip_chars().replace("", None)
+            for column in self.rows
+            if column.dtype in (pl.String, pl.Categorical, pl.Enum)
+        }
+
+    @cached_property
+    def signs(self) -> dict[str, str]:
+        """Decimal sign of columns of texts; "?" if their dots may also separate thousands."""
+        signs = {}
+        for name, cells in self.texts.items():
+            point, comma = (_numbers(cells, sign).count() for sign in ".,")
+            if max(point, comma) < _SHARE * cells.count():
+                continue
+            if point != comma:
+                signs[name] = "." if point > comma else ","
+            elif in_groups(cells):
+                signs[name] = "?"
+        return signs
+
+    def written_with(self, sign: str) -> list[str]:
+        """The columns with a decimal sign."""
+        return [name for name, of_column in self.signs.items() if of_column == sign]
+
+    @property
+    def decimal(self) -> str:
+        """The sign that a mapping needs: that of earnings, else of the first column with one.
+
+        Dots that may be either separate thousands, unless other columns have decimal points.
+        """
+        first = next((self.signs[name] for name in _ordered(_EARNINGS, self.signs, ())), ".")
+        return ("." if self.written_with(".") else ",") if first == "?" else first
+
+    @cached_property
     def numbers(self) -> dict[str, pl.Series]:
-        """The columns of numbers; a decimal comma is read as a point."""
+        """The columns of numbers, read with the decimal sign."""
         result = {}
         for column in self.rows:
-            is_text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
-            cells = column.cast(pl.String) if is_text else column
-            if is_text:
-                text = cells.str.strip_chars().str.replace(",", ".", literal=True)
-                cells = text.set(text == "", None)
-            number = cells.cast(pl.Float64, strict=False)
+            cells = self.texts.get(column.name, column)
+            number = _numbers(cells, self.decimal)
             if number.count() and number.count() >= _SHARE * cells.count():
                 result[column.name] = number
         return result
+
+    @property
+    def separated(self) -> list[str]:
+        """The columns of numbers with separators of thousands that no mapping reads."""
+        plain = {
+            name: _numbers(cells.str.replace_all(r"[,'\u2019\s]", ""))
+            for name, cells in self.texts.items()
+            if name not in self.numbers
+        }
+        return [n for n, of in plain.items() if of.count() > _SHARE * self.texts[n].count()]
 
     def whole_between(self, low: float, high: float) -> list[str]:
         """Columns of whole numbers, nearly all of which are in a range."""
@@ -160,6 +222,64 @@ class _Source:
         """Whether a column does not change within nearly all persons."""
         values = self.rows.drop_nulls(name).group_by(person).agg(pl.col(name).n_unique())[name]
         return len(values) > 0 and (values == 1).sum() >= _SHARE * len(values)
+
+
+def _numbers(cells: pl.Series, sign: str = ".") -> pl.Series:
+    """Cells as numbers; null where a text is none."""
+    if sign == "," and cells.dtype == pl.String:
+        cells = cells.to_frame().select(with_decimal_point(cells.name)).to_series()
+    return cells.cast(pl.Float64, strict=False)
+
+
+def _of_files(source: _Source, files: SourceMapping) -> list[str]:
+    """The lines about the files and the signs in them."""
+    lines = ["year_in_filename: true"] if files.year_in_filename else []
+    if files.encoding != UTF_8:
+        doubt = (
+            "the file does not say it: are all letters of the rows right; else try another, such "
+            "as cp850, mac_roman or iso8859-2"
+        )
+        is_sure = files.encoding.startswith("utf")
+        lines.append(f"encoding: {files.encoding}" + ("" if is_sure else _QUESTION + doubt))
+    commas, points, either = map(source.written_with, ",.?")
+    doubt = ""
+    if commas and points:
+        others = ", ".join(points if source.decimal == "," else commas)
+        doubt = f"{others} has the other sign, and one is read: is it needed; then write all alike"
+    elif either and not commas:
+        value = "285000" if source.decimal == "," else "285"
+        doubt = f"is an amount such as 285.000 in {', '.join(either)} {value}; else change the sign"
+    elif commas and all(in_groups(source.texts[name], ",") for name in commas):
+        doubt = (
+            f"is an amount such as 285,000 in {', '.join(commas)} 285; if commas separate "
+            "thousands, export it without them"
+        )
+    if commas or either:
+        lines.append(f"decimal: '{source.decimal}'" + (doubt and _QUESTION + doubt))
+    return lines
+
+
+def _scale(source: _Source, earnings: str | None) -> list[str]:
+    """The lines about the unit of the earnings; where they are only small, a comment."""
+    if earnings is None:
+        return []
+    if re.search(_THOUSANDS, earnings.lower()):
+        return [f"scale: 1000{_QUESTION}are the amounts in thousands, as the name says"]
+    amounts = source.numbers[earnings]
+    median = amounts.filter(amounts > 0).median()
+    if not isinstance(median, float) or not _LOG < median < _SMALL:
+        return []
+    why = f"half of the amounts are below {_SMALL:,}: are they in thousands, or hundreds (100)"
+    return [f"# scale: 1000{_QUESTION}{why}"]
+
+
+def _questions(lines: Iterable[str]) -> list[str]:
+    """The questions in lines, each with its key and entry."""
+    return [
+        re.sub(rf"^[# ]*(\S+): (.*){re.escape(_QUESTION)}", r"\1 (\2): ", line) + "?"
+        for line in lines
+        if _QUESTION in line
+    ]
 
 
 def _ordered(pattern: str, names: Iterable[str], taken: Iterable[str]) -> list[str]:

@@ -56,7 +56,7 @@ class PanelMeta:
         unpublished_prices: Years whose price level is an estimate or assumed, with the mark.
         last_year_read: The year up to which the source was read, if one was stated.
         facts: The dated facts that it was read with; None: the shipped ones.
-        salt: Secret part of the key of the person split, see `saga.data.split_salt`.
+        salt: Secret part of the key of the person split, see `saga.data.split`.
     """
 
     panel_id: str

@@ -5,20 +5,26 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from saga.data.casting import count_padded, read_column
-from saga.data.facts import Facts, open_facts, read_index, real_factors
-from saga.data.files import (
+from saga.data.casting import in_groups, read_column
+from saga.data.deflation import deflated, file_beside, find_beside
+from saga.data.facts import Facts, open_facts
+from saga.data.macro_rows import MacroRow, read_macro_file
+from saga.data.mapping import MacroFile, SourceMapping
+from saga.data.mapping_file import load_mapping
+from saga.data.panel import UNNAMED_PANEL, Panel, PanelMeta, sort_rows
+from saga.data.panel_files import (
     Location,
     locate_files,
     read_blocks,
@@ -26,14 +32,23 @@ from saga.data.files import (
     require_output_outside_input,
     scan_files,
 )
-from saga.data.macro_rows import MacroRow, read_macro_file
-from saga.data.mapping import MISFIT, Effect, MacroFile, SourceMapping, find_columns
-from saga.data.mapping_file import load_mapping
-from saga.data.origins import without_later_exits
-from saga.data.panel import UNNAMED_PANEL, Panel, PanelMeta, sort_rows
-from saga.data.rules import RULES, describe_violations, find_violations, is_outside_ages
+from saga.data.recoding import Effect, flags, recode
+from saga.data.rules import (
+    dropped_by_rule,
+    find_violations,
+    inside_ages,
+    lost_persons,
+    padded_codes,
+    require_columns,
+    require_few_codes,
+    require_rows,
+    rows_until,
+    typed_rows,
+    valid_rows,
+)
+from saga.data.spellings import MISFIT, find_columns, require_one_spelling
 from saga.data.statistics_files import STATISTICS, value_labels
-from saga.errors import FileProblem, InputError, Problem, UsageError
+from saga.errors import InputError, Problem, UsageError
 from saga.files.atomic import digest_file
 from saga.files.data_frames import Rows, to_polars
 from saga.files.folders import File, open_place
@@ -43,27 +58,9 @@ from saga.schema import BY_NAME, COLUMNS, EXIT, MAX_AGE, MIN_AGE, MONEY, REQUIRE
 _LABELLED = frozenset(
     column.name for column in COLUMNS if column.kind in ("category", "label") and column.codes
 )
-_CODES = (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
-_HOW = {
-    "year": "; one row is one person in one year",
-    "birth_year": "; it is the year minus the age",
-}
 _SAMPLE_ROWS = 200_000  # that show what a source has
 MAX_ROWS = 1_000  # of a person, whose years are at most some hundred
 MAX_ROWS_OF_NOBODY = 500_000  # rows without a person, which are read together
-_SPELLINGS = (  # of an id, by other programs: patterns and what they are without the difference
-    (r"\p{Pd}|\u2212", "-"),
-    (r"^(\d{6}|\d{8})-(\d{4})$", "${1}${2}"),  # a Swedish personal identity number
-    (r"^\{(.*)\}$", "${1}"),
-    (r"^=?[\"'\u2019](.*?)[\"'\u2019]?$", "${1}"),  # Excel's signs of a text
-    (r"^([+-]?)[.,](\d+)$", "${1}0.${2}"),
-    (r"^true$", "1"),
-    (r"^false$", "0"),
-)
-_THOUSANDS = r"^\d{1,3}([,'\u2019\s]\d{3})+$"
-_DOTTED = r"^\s*-?[1-9]\d{0,2}\.\d{3}\s*$"  # a number whose dot may separate thousands
-_ONE_CODE = "Write codes the same way in all files, or name all spellings in the mapping."
-MAX_CODES = 500  # a column with more codes names persons or places, it does not describe them
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ class Source:
         return open_place(self.place)
 
     @cached_property
-    def _mapped(self) -> tuple[SourceMapping, Path | None]:
+    def _loaded(self) -> tuple[SourceMapping, Path | None]:
         """The mapping, and the folder of its file."""
         if self.mapping is None or isinstance(self.mapping, SourceMapping):
             return self.mapping or SourceMapping(), None
@@ -118,12 +115,16 @@ class Source:
             )
         return load_mapping(self.mapping)
 
+    @property
+    def _mapped(self) -> SourceMapping:
+        return self._loaded[0]
+
     @cached_property
     def _location(self) -> Location | None:
         """The files; None for a data frame."""
         if not isinstance(self.place, str | Path):
             return None
-        return locate_files(self.path, beside=self._mapped[0].files)
+        return locate_files(self.path, beside=self._mapped.files)
 
     @property
     def unread(self) -> tuple[str, ...]:
@@ -147,17 +148,21 @@ class Source:
     def _folders(self) -> list[Path]:
         """Where a price index or macro file may be: beside the mapping, then beside the data."""
         data = self._location.folder.location("") if self._location else None
-        return [folder for folder in (self._mapped[1], data) if isinstance(folder, Path)]
+        return [folder for folder in (self._loaded[1], data) if isinstance(folder, Path)]
 
     def describe(self) -> dict[str, Any]:
         """The files by content and the rules of reading them, as JSON values."""
-        mapped, files = self._mapped[0], self._location.files if self._location else ()
-        index = _find_beside(mapped.deflator.file, self._folders) if mapped.deflator else None
+        files = self._location.files if self._location else ()
+        index = (
+            find_beside(self._mapped.deflator.file, self._folders)
+            if self._mapped.deflator
+            else None
+        )
         return {
             "files": {file.name: file.digest() for file in files},
             "mapping": None
             if self.mapping is None
-            else mapped.model_dump(mode="json", exclude={"deflator": {"file"}}),
+            else self._mapped.model_dump(mode="json", exclude={"deflator": {"file"}}),
             "deflator": digest_file(index) if index else None,
             "prices": self._prices,
             "on_error": self.on_error,
@@ -169,29 +174,32 @@ class Source:
         self, choose: Callable[[Sequence[str]], Sequence[str]], *, fitting: bool = True
     ) -> tuple[Location, list[pl.LazyFrame], tuple[str, ...]]:
         """The files with the columns that `choose` selects, and the names of the others."""
-        mapped, location = self._mapped[0], self._location or locate_files(self.path)
+        location = self._location or locate_files(self.path)
         scans, unread, by_file = scan_files(
-            location,
-            choose,
-            mapped.lacking,
-            partial(mapped.columns_of, "person_id"),
-            mapped.check_types,
-            labelled=_LABELLED if self.mapping is None else (),
-            year_in_filename=mapped.year_in_filename,
-            encoding=mapped.encoding,
+            location, self._mapped, choose, _LABELLED if self.mapping is None else ()
         )
-        for file, scan in zip(location.files, scans, strict=True):
+        for file, names, scan in zip(location.files, by_file, scans, strict=True):
+            if len(scans) > 1 and (lacking := self._mapped.lacking(names)):
+                raise InputError.of(
+                    f"a file in {location.folder} lacks a column",
+                    "missing-column",
+                    f"{file.name} lacks the required column {lacking[0]}",
+                    "Each file needs it, or the year in which it is missing would look unknown. If "
+                    "all files have it under another name, a mapping names it (--mapping lisa for "
+                    "LISA).",
+                    column=lacking[0],
+                )
             _require_cells(scan.collect_schema(), str(file))
         if fitting:
             self._require_fit([*scans[0].collect_schema().names(), *unread])
-        times = Counter(name for names in by_file for name in mapped.found(names))
+        times = Counter(name for names in by_file for name in self._mapped.found(names))
         partly = {name: f"{n} of {len(by_file)}" for name, n in times.items() if n < len(by_file)}
         object.__setattr__(self, "partly", partly)
         object.__setattr__(self, "ignored", unread)
         return location, scans, unread
 
     def _require_fit(self, names: Sequence[str]) -> None:
-        if problems := self._mapped[0].unfit(names):
+        if problems := self._mapped.unfit(names):
             raise InputError(MISFIT, problems)
 
     @cached_property
@@ -208,7 +216,7 @@ class Source:
         """A problem with a code, with the file's value labels if there are some."""
         if problem.rule != "unknown-code" or problem.column is None:
             return problem
-        names = self._mapped[0].columns_of(problem.column, list(self._labels))
+        names = self._mapped.columns_of(problem.column, list(self._labels))
         labels = [label for name in names for label in self._labels[name].items()]
         if not labels:
             return problem
@@ -219,10 +227,9 @@ class Source:
 
     def _require_amounts(self, rows: pl.DataFrame) -> None:
         """Raise InputError for amounts with a value label, which says that they are none."""
-        mapped = self._mapped[0]
         for column in MONEY if self._labels else ():
-            for name in mapped.columns_of(column, rows.columns):
-                labelled = mapped.credible(name, self._labels.get(name.strip().lower(), ()))
+            for name in self._mapped.columns_of(column, rows.columns):
+                labelled = self._mapped.credible(name, self._labels.get(name.strip().lower(), ()))
                 if rows.schema[name].is_numeric() and rows[name].is_in(labelled).any():
                     raise InputError.of(
                         "amounts have value labels",
@@ -233,24 +240,25 @@ class Source:
                         column=column,
                     )
 
-    def _in_groups(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Whether all dots of a file's amounts may separate thousands: a row, a column each.
+    def _with_clear_amounts(
+        self, blocks: Iterable[tuple[File | str, pl.DataFrame]]
+    ) -> Iterator[pl.DataFrame]:
+        """The rows of each file or table in turn, or blocks of them.
 
-        Each file has an answer of its own, because another one may be written otherwise.
+        Raises InputError if all dots of a file's amounts may separate thousands. Each file has an
+        answer of its own, because another one may be written otherwise.
         """
-        mapped, schema = self._mapped[0], rows.collect_schema()
-        names = [name for column in MONEY for name in mapped.columns_of(column, schema.names())]
-        cells = [pl.col(name) for name in names if schema[name] == pl.String]
-        dotted = [cell.filter(cell.str.contains(".", literal=True)) for cell in cells]
-        is_stated = "decimal" in mapped.model_fields_set
-        return rows.select(
-            cell.str.contains(_DOTTED).all() & (cell.len() > 0)
-            for cell in (() if is_stated else dotted)
-        )
-
-    def _require_clear_amounts(self, in_groups: pl.DataFrame, place: str) -> None:
-        for name in in_groups.columns:
-            if in_groups[name].any():
+        is_stated = "decimal" in self._mapped.model_fields_set
+        for place, of_place in groupby(blocks, key=itemgetter(0)):
+            doubtful = dict[str, bool]()
+            for _, block in of_place:
+                yield block
+                for column in () if is_stated else MONEY:
+                    for name in self._mapped.columns_of(column, block.columns):
+                        if block.schema[name] == pl.String and doubtful.get(name, True):
+                            is_doubtful = in_groups(block[name])
+                            doubtful |= {} if is_doubtful is None else {name: is_doubtful}
+            for name in filter(doubtful.get, doubtful):
                 raise InputError.of(
                     f"{place} has amounts that can be read in two ways",
                     "doubtful-amount",
@@ -265,20 +273,18 @@ class Source:
 
         If it has to be `fitting`, a mapping that does not fit the source is an InputError.
         """
-        mapped = self._mapped[0]
         if not isinstance(self.place, str | Path):
             table = to_polars(self.place, "the panel")
             if fitting:
                 self._require_fit(table.columns)
-            used = mapped.used_columns(table.columns)
+            used = self._mapped.used_columns(table.columns)
             if self.mapping is not None:
                 _require_cells(table[used].schema, "the data frame")
-            self._require_clear_amounts(self._in_groups(table[used].lazy()).collect(), "The table")
-            return table[used], tuple(name for name in table.columns if name not in used)
-        location, scans, unread = self._scans(mapped.used_columns, fitting=fitting)
-        parts = read_scans(location, scans, mapped.encoding)
-        for file, part in zip(location.files, parts, strict=True):
-            self._require_clear_amounts(self._in_groups(part.lazy()).collect(), str(file))
+            (rows,) = self._with_clear_amounts([("The table", table[used])])
+            return rows, tuple(name for name in table.columns if name not in used)
+        location, scans, unread = self._scans(self._mapped.used_columns, fitting=fitting)
+        read = read_scans(location, scans, self._mapped.encoding)
+        parts = list(self._with_clear_amounts(zip(location.files, read, strict=True)))
         rows = pl.concat(parts)
         if len(parts) > 1:
             in_files = list(zip(location.files, parts, strict=True))
@@ -289,44 +295,33 @@ class Source:
             self._require_one_code(in_files)
         return rows, unread
 
-    def sample(self, *, year_in_filename: bool = False) -> pl.DataFrame:
+    def sample(self) -> pl.DataFrame:
         """All columns of the first rows, of each file as many, to see what the source has."""
         location = self._location or locate_files(self.path)
-        scans, *_ = scan_files(
-            location,
-            list,
-            lambda _: (),
-            lambda _: (),
-            lambda _: None,
-            year_in_filename=year_in_filename,
-        )
+        scans, *_ = scan_files(location, self._mapped, list)
         n = -(-_SAMPLE_ROWS // len(scans))
-        return pl.concat(read_scans(location, [scan.head(n) for scan in scans]))
+        return pl.concat(
+            read_scans(location, [scan.head(n) for scan in scans], self._mapped.encoding)
+        )
 
     def blocks(self) -> Iterator[pl.DataFrame]:
         """The rows in blocks of bounded size, file by file, all in the same columns."""
-        location, scans, _ = self._scans(self._mapped[0].used_columns)
-        checks = [self._in_groups(scan) for scan in scans]
-        answers = read_scans(location, checks, self._mapped[0].encoding)
-        for file, answer in zip(location.files, answers, strict=True):
-            self._require_clear_amounts(answer, str(file))
-        for _, block in read_blocks(location, scans, self._mapped[0].encoding):
-            yield block
+        location, scans, _ = self._scans(self._mapped.used_columns)
+        yield from self._with_clear_amounts(read_blocks(location, scans, self._mapped.encoding))
 
     def persons(self) -> pl.Series:
         """All persons of the source, sorted, without the unknown one; reads no other column.
 
         Raises InputError if a person has more rows than have room in memory.
         """
-        mapped = self._mapped[0]
-        has_codes = bool(self._coded or mapped.null_if)
+        has_codes = bool(self._coded or self._mapped.null_if)
         if has_codes and len(self._location.files if self._location else ()) > 1:
             location, scans, _ = self._scans(self._columns_with_codes)
-            self._require_one_code(read_blocks(location, scans, mapped.encoding))
-        location, scans, _ = self._scans(partial(mapped.columns_of, "person_id"))
+            self._require_one_code(read_blocks(location, scans, self._mapped.encoding))
+        location, scans, _ = self._scans(partial(self._mapped.columns_of, "person_id"))
 
         def by_file() -> Iterator[tuple[File, pl.DataFrame]]:
-            for file, block in read_blocks(location, scans, mapped.encoding):
+            for file, block in read_blocks(location, scans, self._mapped.encoding):
                 ids = self.person_of(block).alias("person")
                 yield file, ids.value_counts(name="rows")
 
@@ -345,28 +340,26 @@ class Source:
     @property
     def _coded(self) -> tuple[Column, ...]:
         """The panel's own categories, and the family, whose codes may be any texts."""
-        columns = self._mapped[0].extra_columns
+        columns = self._mapped.extra_columns
         return tuple(column for column in columns if column.dtype == pl.String())
 
     def _columns_with_codes(self, names: Sequence[str]) -> list[str]:
-        mapped = self._mapped[0]
-        used = {n for column in self._coded for n in mapped.columns_of(column.name, names)}
-        used |= set(find_columns(tuple(mapped.null_if), names))
+        used = {n for column in self._coded for n in self._mapped.columns_of(column.name, names)}
+        used |= set(find_columns(tuple(self._mapped.null_if), names))
         return [name for name in names if name in used]
 
     def _require_one_code(self, blocks: Iterable[tuple[File, pl.DataFrame]]) -> None:
         """Raise InputError if a code of own columns or of `null_if` may have two spellings."""
-        mapped = self._mapped[0]
         spellings: dict[str, list[tuple[File, pl.DataFrame]]] = {}
         for file, rows in blocks:
             for column in self._coded:
-                only = mapped.only(column.name)
-                frames = [part.apply(rows)[0] for part in (only.without_codes(), only)]
+                only = self._mapped.only(column.name)
+                frames = [recode(part, rows)[0] for part in (only.without_codes(), only)]
                 if column.name in frames[0]:
                     written, read = (read_column(f[column.name], column)[0] for f in frames)
                     codes = pl.DataFrame({"written": written, "read": read}).drop_nulls().unique()
                     spellings.setdefault(column.name, []).append((file, codes))
-            for name, codes in mapped.flags(rows):
+            for name, codes in flags(self._mapped, rows):
                 spellings.setdefault(name, []).append((file, codes))
         for name, of_column in spellings.items():
             texts = pl.concat(codes for _, codes in of_column).unique()
@@ -375,41 +368,39 @@ class Source:
 
     def person_of(self, rows: pl.DataFrame) -> pl.Series:
         """The person of each row as in the panel; "" if it is unknown."""
-        mapped, name = self._mapped[0], "person_id"
-        ids = mapped.only(name).apply(rows)[0]
-        _require_columns([*ids.columns, *(n for n in REQUIRED if n != name)], (), mapped)
+        name = "person_id"
+        ids = recode(self._mapped.only(name), rows)[0]
+        require_columns([*ids.columns, *(n for n in REQUIRED if n != name)], (), self._mapped)
         return read_column(ids[name], BY_NAME[name])[0].fill_null("")
 
     def preview(self) -> MappingPreview:
         """What the mapping does, without a check of the panel's rules."""
         rows, unread = self.rows(fitting=False)
-        mapped, _ = self._mapped
-        renamed, effects = mapped.apply(rows)
-        problems = mapped.unfit([*rows.columns, *unread])
+        renamed, effects = recode(self._mapped, rows)
+        problems = self._mapped.unfit([*rows.columns, *unread])
         return MappingPreview(rows, renamed, tuple(effects), tuple(problems), unread)
 
     def panel(
         self, rows: pl.DataFrame, unread: tuple[str, ...] = (), rejected: Path | None = None
     ) -> Panel:
         """The panel of `rows` in the columns of the source. Raises errors as `read_panel` does."""
-        mapped, _ = self._mapped
         self._require_amounts(rows)
-        renamed, effects = mapped.apply(rows)
-        columns = (*COLUMNS, *mapped.extra_columns)
+        renamed, effects = recode(self._mapped, rows)
+        columns = (*COLUMNS, *self._mapped.extra_columns)
         columns = tuple(column for column in columns if column.name in renamed.columns)
         present = tuple(column.name for column in columns)
-        _require_columns(present, unread, mapped)
-        typed, unreadable = _typed(renamed, columns)
-        _require_few_codes(typed, mapped.extra_columns)
-        _require_rows(typed, "there is no row")
+        require_columns(present, unread, self._mapped)
+        typed, unreadable = typed_rows(renamed, columns)
+        require_few_codes(typed, self._mapped.extra_columns)
+        require_rows(typed, "there is no row")
         everybody, origin = typed, self.origin
         if origin is not None:
-            typed, unreadable = _until(origin, typed, unreadable)
-            _require_rows(typed, f"all {everybody.height} rows are after {origin}")
+            typed, unreadable = rows_until(origin, typed, unreadable)
+            require_rows(typed, f"all {everybody.height} rows are after {origin}")
         typed = sort_rows(typed)
         broken = find_violations(typed, columns, unreadable)
-        covered, broken = _inside_ages(typed, broken)
-        _require_rows(covered, f"no row is at ages {MIN_AGE}-{MAX_AGE} (rows: {typed.height})")
+        covered, broken = inside_ages(typed, broken)
+        require_rows(covered, f"no row is at ages {MIN_AGE}-{MAX_AGE} (rows: {typed.height})")
         excluded = {
             "after-origin": everybody.height - typed.height,
             "age-range": typed.height - covered.height,
@@ -417,35 +408,35 @@ class Source:
         if broken.height and rejected is not None:
             _write_rejected(rejected, rows, broken)
         try:
-            valid = _valid_rows(covered, broken, columns, self.on_error)
+            valid = valid_rows(covered, broken, columns, self.on_error)
         except InputError as error:
             problems = [self._with_labels(problem) for problem in error.problems]
             raise InputError(error.args[0], problems) from None
-        real, price_year, unpublished = _deflated(
-            valid, present, mapped, self._prices, self._folders, self._facts
+        real, price_year, unpublished = deflated(
+            valid, present, self._mapped, self._prices, self._folders, self._facts
         )
-        macro, macro_rows = _macro(mapped, self._folders, self._register)
+        macro, macro_rows = _macro(self._mapped, self._folders, self._register)
         register = self._register.get("register_id")
         register_id = register if isinstance(register, str) else None
         meta = PanelMeta(
-            panel_id=self.panel_id or register_id or mapped.name or UNNAMED_PANEL,
-            currency=mapped.currency,
+            panel_id=self.panel_id or register_id or self._mapped.name or UNNAMED_PANEL,
+            currency=self._mapped.currency,
             price_year=price_year,
-            floor=mapped.floor,
+            floor=self._mapped.floor,
             macro=macro,
             macro_rows=macro_rows,
-            extra=mapped.extra_columns,
+            extra=self._mapped.extra_columns,
             present=present,
             simulated=register_id is not None,
             ignored=unread,
             unread=self.unread,
             excluded={rule: count for rule, count in excluded.items() if count},
-            dropped=_dropped_by_rule(broken),
+            dropped=dropped_by_rule(broken),
             partly=self.partly,
             nulled={effect.entry: effect.unknown for effect in effects if effect.unknown},
             unmatched=tuple(e.entry for e in effects if e.is_own and not e.matched),
-            padded=_padded(renamed, columns),
-            lost=_lost(everybody, valid, origin),
+            padded=padded_codes(renamed, columns),
+            lost=lost_persons(everybody, valid, origin),
             unpublished_prices=unpublished,
             last_year_read=origin,
             facts=None if self.facts is None else self._facts,
@@ -509,69 +500,6 @@ def _as_written(persons: pl.Series) -> pl.DataFrame:
     return pl.DataFrame({"written": persons, "read": persons})
 
 
-def require_one_spelling(
-    texts: pl.DataFrame,
-    by_file: Callable[[], Iterable[tuple[object, pl.Series]]],
-    column: str = "person_id",
-) -> None:
-    """Raise InputError for ids or codes that differ between files by what programs change.
-
-    Programs that store ids as numbers lose zeros before and after them, or add `.0`, so `007`, `7`
-    and `7.0` of several files may be one person. So may `1.50` and `1.5`, `1e5` and `100000`,
-    `1,001` and `1001`, `a7` and `A7`, `true` and `1`, and a letter and the same with its accent
-    apart. In one file they are two.
-
-    Args:
-        texts: The distinct texts as they are `written` in files, and as they are `read`: spellings
-            that a mapping makes one are no two.
-        by_file: The texts of each file as written, or of parts of it; it is only asked if there
-            may be two spellings.
-        column: The column of the panel.
-    """
-    key = texts["written"].str.normalize("NFKC").str.replace_all(r"\p{Cf}", "").str.to_lowercase()
-    for pattern, plain in _SPELLINGS:
-        key = key.str.replace_all(pattern, plain)
-    number = key.str.replace_all(r"[,'\u2019\s]", "")
-    key = number.zip_with(key.str.contains(_THOUSANDS), key)
-    power = key.str.extract(r"^(\d+(?:\.\d+)?e[+-]?\d{1,2})$").cast(pl.Float64).cast(pl.String)
-    key = power.zip_with(power.is_not_null(), key)
-    key = key.str.replace(r"^\+?(-?\d+)(?:[.,](\d*?)0*)?$", "${1}.${2}").str.strip_chars_start("0")
-    table = texts.with_columns(key=key)
-    several = table.filter(pl.col("read").n_unique().over("key") > 1)
-    if several.is_empty():
-        return
-    seen: dict[tuple[object, str], set[str]] = {}
-    written = several.select("written", "key").unique()
-    for file, of_file in by_file():
-        for text, code in written.filter(pl.col("written").is_in(of_file.implode())).iter_rows():
-            seen.setdefault((file, code), set()).add(text)
-    distinct = {key for (_, key), spellings in seen.items() if len(spellings) > 1}
-    unclear = several.filter(~pl.col("key").is_in(list(distinct))).sort("key", "written")
-    if unclear.is_empty():
-        return
-    (file, first), *others = (
-        (file, spellings) for (file, code), spellings in seen.items() if code == unclear["key"][0]
-    )
-    other = next(file for file, spellings in others if spellings != first)
-    is_person = column == "person_id"
-    what, whose, meant, fix = (
-        ("an id", "ids of persons", "person", "Write ids the same way in all files, as text.")
-        if is_person
-        else ("a code", f"codes of {column}", "code", _ONE_CODE)
-    )
-    raise InputError.of(
-        f"the {whose} differ between files",
-        "person-id" if is_person else "code-spelling",
-        f"{what} of {file} is written otherwise in {other} (leading zeros, 1.50, an exponent, true "
-        "for 1, capital letters, other codes of the same letters, signs of numbers), so it may be "
-        f"one {meant}",
-        fix,
-        column=column,
-        person_id=unclear["written"][0] if is_person else None,
-        count=unclear["key"].n_unique(),
-    )
-
-
 def _require_few_rows(counts: pl.DataFrame) -> None:
     """Raise InputError if one of the persons of `counts` has too many rows to be read as one."""
     allowed = pl.when(pl.col("person") == "").then(MAX_ROWS_OF_NOBODY).otherwise(MAX_ROWS)
@@ -588,20 +516,6 @@ def _require_few_rows(counts: pl.DataFrame) -> None:
             person_id=person or None,
             count=many.height,
         )
-
-
-def _valid_rows(
-    rows: pl.DataFrame, broken: pl.DataFrame, columns: Sequence[Column], on_error: OnError
-) -> pl.DataFrame:
-    """The rows that break no rule. Raises InputError if there are none, or if errors fail."""
-    if not broken.height:
-        return rows
-    problems = describe_violations(broken, rows, columns)
-    if problems and on_error == "fail":
-        raise InputError("the panel has rows that are not valid", problems)
-    valid = rows.join(broken.select("row").unique(), on="row", how="anti", maintain_order="left")
-    _require_rows(valid, "every row breaks a rule", problems)
-    return valid
 
 
 def _check_options(
@@ -631,27 +545,6 @@ def _check_options(
         require_output_outside_input(open_place(source), rejected, "--rejected")
 
 
-def _require_columns(present: Sequence[str], unread: Sequence[str], mapped: SourceMapping) -> None:
-    missing = []
-    for name in REQUIRED:
-        if name not in present:
-            near = difflib.get_close_matches(name, unread, n=1, cutoff=0.6)
-            hint = f" Is it {near[0]}?" if near else ""
-            fix = f"Add it{_HOW.get(name, '')}.{hint}"
-            file_fix = f"If a file is read, a mapping may name it: `columns: {{{name}: ITS_NAME}}`."
-            source = f" (looked for {mapped.columns[name]})" if name in mapped.columns else ""
-            why = f"the required column {name} is missing{source}"
-            missing.append(FileProblem("missing-column", why, fix, name, file_fix=file_fix))
-    if missing:
-        raise InputError("the panel lacks required columns", missing)
-
-
-def _require_rows(frame: pl.DataFrame, why: str, problems: Sequence[Problem] = ()) -> None:
-    if frame.height == 0:
-        fix = f"Give at least one person-year at ages {MIN_AGE}-{MAX_AGE}."
-        raise InputError("the panel is empty", [Problem("no-rows", why, fix), *problems])
-
-
 def _require_cells(schema: Mapping[str, pl.DataType], place: str) -> None:
     """Raise InputError for a column whose cells are neither texts, numbers, Booleans nor dates."""
     for name, dtype in schema.items():
@@ -665,107 +558,6 @@ def _require_cells(schema: Mapping[str, pl.DataType], place: str) -> None:
             )
 
 
-def _typed(
-    renamed: pl.DataFrame, columns: Sequence[Column]
-) -> tuple[pl.DataFrame, dict[str, pl.Series]]:
-    """The frame in the panel's types with source row numbers, and unreadable rows by column."""
-    series, unreadable = [], {}
-    numbers = pl.int_range(renamed.height, dtype=pl.UInt32, eager=True).alias("row")
-    for column in columns:
-        typed, bad = read_column(renamed[column.name], column)
-        series.append(typed)
-        dtype = renamed.schema[column.name]
-        if bad.any() and column.dtype == pl.Int32() and not (dtype.is_numeric() or dtype in _CODES):
-            raise InputError.of(
-                "the panel has rows that are not valid",
-                "not-a-year",
-                f"{column.name} has dates, times or periods within years, not whole years",
-                "Make a column of whole numbers: in Stata by year(), in pandas by .dt.year.",
-                column=column.name,
-            )
-        if bad.any():
-            unreadable[column.name] = numbers.filter(bad)
-    return pl.DataFrame([numbers, *series]), unreadable
-
-
-def _padded(renamed: pl.DataFrame, columns: Sequence[Column]) -> dict[str, int]:
-    """Column -> number of codes that lacked a leading zero."""
-    counts = {column.name: count_padded(renamed[column.name], column) for column in columns}
-    return {name: n for name, n in counts.items() if n}
-
-
-def _require_few_codes(typed: pl.DataFrame, extra: Sequence[Column]) -> None:
-    for column in extra:
-        if column.kind != "category" or column.name not in typed.columns:
-            continue
-        n_codes = typed[column.name].drop_nulls().n_unique()
-        if n_codes > MAX_CODES:
-            raise InputError.of(
-                "a category has too many codes",
-                "too-many-codes",
-                f"{column.name} is a category with {n_codes:,} codes; {MAX_CODES} are allowed",
-                "Group the codes with `codes` or `digits` in the mapping, or use `kind: number`.",
-                column=column.name,
-            )
-
-
-def _inside_ages(typed: pl.DataFrame, broken: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows at ages that a panel covers, and their violations.
-
-    Rows that break a rule about persons, or whose years are not possible, remain at any age: a year
-    may be wrong.
-    """
-    outside = is_outside_ages(typed)
-    if not outside.any():
-        return typed, broken
-    person_rules = [name for name, rule in RULES.items() if rule.of_person]
-    is_year = (pl.col("rule") == "out-of-range") & pl.col("column").is_in(["year", "birth_year"])
-    rows = broken.filter(pl.col("rule").is_in(person_rules) | is_year)["row"]
-    outside = outside.fill_null(False) & ~typed["row"].is_in(rows.implode())
-    return typed.filter(~outside), broken.join(
-        typed.filter(outside).select("row"), on="row", how="anti"
-    )
-
-
-def _until(
-    origin: int, typed: pl.DataFrame, unreadable: dict[str, pl.Series]
-) -> tuple[pl.DataFrame, dict[str, pl.Series]]:
-    """The rows up to `origin`, without exits after it, and those of them that are unreadable.
-
-    Rows without a readable year remain, to be reported.
-    """
-    rows = typed.filter((pl.col("year") <= origin) | pl.col("year").is_null())
-    rows = without_later_exits(rows, pl.lit(origin))
-    numbers = {name: n.filter(n.is_in(rows["row"].implode())) for name, n in unreadable.items()}
-    return rows, {name: n for name, n in numbers.items() if n.len()}
-
-
-def _lost(typed: pl.DataFrame, valid: pl.DataFrame, origin: int | None) -> Problem | None:
-    """The persons of `typed` without a row in `valid`."""
-    if typed.height == valid.height:
-        return None
-    persons = typed.select("person_id").drop_nulls().unique()
-    lost = persons.join(valid, on="person_id", how="anti")["person_id"].sort()
-    if not lost.len():
-        return None
-    why = (
-        f"No row of the person is usable: all are outside ages {MIN_AGE}-{MAX_AGE} or break a rule"
-        + (f" or are after {origin}" if origin is not None else "")
-    )
-    fix = "Leave the person out."
-    return Problem("no-usable-row", why, fix, person_id=lost[0], count=lost.len())
-
-
-def _dropped_by_rule(broken: pl.DataFrame) -> dict[str, int]:
-    """Rule -> dropped rows; a row that breaks several rules counts for the first of them."""
-    if not broken.height:
-        return {}
-    order = pl.Enum(list(RULES))
-    first = broken.group_by("row").agg(pl.col("rule").cast(order).min())
-    counts = first.group_by("rule").len().sort("rule")
-    return {str(rule): int(count) for rule, count in counts.iter_rows()}
-
-
 def _write_rejected(path: Path, frame: pl.DataFrame, broken: pl.DataFrame) -> None:
     named = broken.select(
         "row",
@@ -775,55 +567,6 @@ def _write_rejected(path: Path, frame: pl.DataFrame, broken: pl.DataFrame) -> No
     rows = frame[reasons["row"]].insert_column(0, reasons["broken_rules"])
     path.parent.mkdir(parents=True, exist_ok=True)
     rows.write_parquet(path) if path.suffix == ".parquet" else rows.write_csv(path)
-
-
-def _deflated(
-    frame: pl.DataFrame,
-    present: Sequence[str],
-    mapped: SourceMapping,
-    prices: int | None,
-    folders: Sequence[Path],
-    facts: Facts,
-) -> tuple[pl.DataFrame, int, dict[int, str]]:
-    """Money in whole currency units of the panel's price year, and that year.
-
-    A foreign currency without a deflator stays in the prices that the caller states. Also the years
-    whose prices of the facts are no published ones, with their marks.
-    """
-    base, factor = mapped.price_year, pl.Series([mapped.scale])
-    unpublished: dict[int, str] = {}
-    if mapped.currency != "SEK" and mapped.deflator is None:
-        if prices is None:
-            raise InputError.of(
-                "the amounts cannot be deflated",
-                "no-price-index",
-                f"{mapped.currency} has no deflator",
-                "Add `deflator` to the mapping, or state --prices.",
-            )
-        base = prices
-    elif prices != base:
-        deflator = mapped.deflator
-        year = frame["year"].to_numpy()
-        first = int(year.min())
-        # By counting, because sorting millions of years takes long.
-        with_row = (np.flatnonzero(np.bincount(year - first)) + first).tolist()
-        years = with_row if prices is None else [prices]
-        if deflator:
-            title = "the amounts cannot be deflated"
-            file = _file_beside(deflator.file, folders, "price-index", title)
-            index: Mapping[int, float] = read_index(file)
-        else:
-            index, unpublished = facts.price_index, facts.unpublished_prices([base, *years])
-        factors = real_factors(years, index, base)
-        if prices is not None:
-            factor = pl.Series([mapped.scale * factors[prices]])
-        else:
-            by_year = np.zeros(int(year.max()) - first + 1)
-            by_year[np.array(years) - first] = list(map(factors.__getitem__, years))
-            factor = pl.Series(mapped.scale * by_year[year - first])
-    money = {name for name in MONEY if name in present}
-    columns = [column * factor if column.name in money else column for column in frame]
-    return pl.DataFrame(columns), base, unpublished
 
 
 def _macro(
@@ -839,27 +582,8 @@ def _macro(
             if mapped.macro and "macro_rows" in register
             else (mapped.macro, None)
         )
-    path = _file_beside(mapped.macro.file, folders, "macro-file", "the macro series are missing")
+    path = file_beside(mapped.macro.file, folders, "macro-file", "the macro series are missing")
     return path.stem, read_macro_file(path)
-
-
-def _find_beside(name: str, folders: Sequence[Path]) -> Path | None:
-    """A file by absolute path, or in one of the folders."""
-    paths = [Path(name)] if Path(name).is_absolute() else [folder / name for folder in folders]
-    return next((path.resolve() for path in paths if path.is_file()), None)
-
-
-def _file_beside(name: str, folders: Sequence[Path], rule: str, title: str) -> Path:
-    """The file of `_find_beside`. Raises InputError if there is none."""
-    if (path := _find_beside(name, folders)) is not None:
-        return path
-    looked = ", ".join(map(str, folders)) or "no folder: the data are not a file"
-    raise InputError.of(
-        title,
-        rule,
-        f"the {rule.replace('-', ' ')} {name} was not found (looked in {looked})",
-        "Put it in the folder of the data or of the mapping.",
-    )
 
 
 def _whole_labels(frame: pl.DataFrame, present: Sequence[str]) -> pl.DataFrame:

@@ -7,18 +7,20 @@ the source, a rule and a column.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from saga.data.panel import Panel
+from saga.data.casting import count_padded, read_column
+from saga.data.mapping import SourceMapping
+from saga.data.origins import without_later_exits
 from saga.errors import FileProblem, InputError, Problem
-from saga.schema import BY_NAME, COLUMNS, MAX_AGE, MAX_AMOUNT, MIN_AGE, Column
+from saga.requests import OnError
+from saga.schema import BY_NAME, COLUMNS, MAX_AGE, MAX_AMOUNT, MIN_AGE, REQUIRED, Column
 
 
 @dataclass(frozen=True)
@@ -282,70 +284,152 @@ def is_outside_ages(frame: pl.DataFrame) -> pl.Series:
     return ((age >= 0) & (age < MIN_AGE)) | (age > MAX_AGE)
 
 
-def find_ineligible(panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict[str, Problem]:
-    """Person -> reason why the person cannot be forecast.
+_CODES = (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
 
-    One reason is an age above `to_age` in the first forecast year, `ahead` years after the last
-    record.
-    """
-    if not len(panel):
-        return {}
-    frame = panel.frame
-    last = panel.last_rows
-    first = np.append(0, last[:-1] + 1)
-    age = (frame["year"].to_numpy() - frame["birth_year"].to_numpy())[last]
-    known = np.logical_or.reduceat(~np.isnan(_numbers(panel, "earnings")), first)
-    give, leave_out = (
-        "Give at least one year with earnings (0 is a value).",
-        "Leave the person out.",
-    )
-    too_young = f"The last record is below age {MIN_AGE}"
-    exited = "The record ends in death or emigration"
-    rules = (
-        ("no-earnings", ~known, "No year with known earnings", give),
-        ("too-old", age > to_age - ahead, *_too_old(to_age, ahead)),
-        ("too-young", age < MIN_AGE, too_young, leave_out),
-        ("has-left", ~np.isnan(_numbers(panel, "exit_year")[first]), exited, leave_out),
-    )
-    reasons: dict[str, Problem] = {}
-    for rule, concerned, message, fix in rules:
-        if not concerned.any():
+
+_HOW = {
+    "year": "; one row is one person in one year",
+    "birth_year": "; it is the year minus the age",
+}
+
+
+MAX_CODES = 500  # a column with more codes names persons or places, it does not describe them
+
+
+def valid_rows(
+    rows: pl.DataFrame, broken: pl.DataFrame, columns: Sequence[Column], on_error: OnError
+) -> pl.DataFrame:
+    """The rows that break no rule. Raises InputError if there are none, or if errors fail."""
+    if not broken.height:
+        return rows
+    problems = describe_violations(broken, rows, columns)
+    if problems and on_error == "fail":
+        raise InputError("the panel has rows that are not valid", problems)
+    valid = rows.join(broken.select("row").unique(), on="row", how="anti", maintain_order="left")
+    require_rows(valid, "every row breaks a rule", problems)
+    return valid
+
+
+def require_columns(present: Sequence[str], unread: Sequence[str], mapped: SourceMapping) -> None:
+    """Raise InputError if a required column is not `present`."""
+    missing = []
+    for name in REQUIRED:
+        if name not in present:
+            near = difflib.get_close_matches(name, unread, n=1, cutoff=0.6)
+            hint = f" Is it {near[0]}?" if near else ""
+            fix = f"Add it{_HOW.get(name, '')}.{hint}"
+            file_fix = f"If a file is read, a mapping may name it: `columns: {{{name}: ITS_NAME}}`."
+            source = f" (looked for {mapped.columns[name]})" if name in mapped.columns else ""
+            why = f"the required column {name} is missing{source}"
+            missing.append(FileProblem("missing-column", why, fix, name, file_fix=file_fix))
+    if missing:
+        raise InputError("the panel lacks required columns", missing)
+
+
+def require_rows(frame: pl.DataFrame, why: str, problems: Sequence[Problem] = ()) -> None:
+    """Raise InputError if there is no row, which `why` explains, with further `problems`."""
+    if frame.height == 0:
+        fix = f"Give at least one person-year at ages {MIN_AGE}-{MAX_AGE}."
+        raise InputError("the panel is empty", [Problem("no-rows", why, fix), *problems])
+
+
+def typed_rows(
+    renamed: pl.DataFrame, columns: Sequence[Column]
+) -> tuple[pl.DataFrame, dict[str, pl.Series]]:
+    """The frame in the panel's types with source row numbers, and unreadable rows by column."""
+    series, unreadable = [], {}
+    numbers = pl.int_range(renamed.height, dtype=pl.UInt32, eager=True).alias("row")
+    for column in columns:
+        typed, bad = read_column(renamed[column.name], column)
+        series.append(typed)
+        dtype = renamed.schema[column.name]
+        if bad.any() and column.dtype == pl.Int32() and not (dtype.is_numeric() or dtype in _CODES):
+            raise InputError.of(
+                "the panel has rows that are not valid",
+                "not-a-year",
+                f"{column.name} has dates, times or periods within years, not whole years",
+                "Make a column of whole numbers: in Stata by year(), in pandas by .dt.year.",
+                column=column.name,
+            )
+        if bad.any():
+            unreadable[column.name] = numbers.filter(bad)
+    return pl.DataFrame([numbers, *series]), unreadable
+
+
+def padded_codes(renamed: pl.DataFrame, columns: Sequence[Column]) -> dict[str, int]:
+    """Column -> number of codes that lacked a leading zero."""
+    counts = {column.name: count_padded(renamed[column.name], column) for column in columns}
+    return {name: n for name, n in counts.items() if n}
+
+
+def require_few_codes(typed: pl.DataFrame, extra: Sequence[Column]) -> None:
+    """Raise InputError if a category of the panel's own has more than MAX_CODES codes."""
+    for column in extra:
+        if column.kind != "category" or column.name not in typed.columns:
             continue
-        rows = last[concerned]
-        for person_id, last_year in frame[rows].select("person_id", "year").iter_rows():
-            problem = Problem(rule, message, fix, person_id=person_id, year=last_year)
-            reasons.setdefault(person_id, problem)
-    return reasons
+        n_codes = typed[column.name].drop_nulls().n_unique()
+        if n_codes > MAX_CODES:
+            raise InputError.of(
+                "a category has too many codes",
+                "too-many-codes",
+                f"{column.name} is a category with {n_codes:,} codes; {MAX_CODES} are allowed",
+                "Group the codes with `codes` or `digits` in the mapping, or use `kind: number`.",
+                column=column.name,
+            )
 
 
-def _numbers(panel: Panel, name: str) -> NDArray[np.float64]:
-    """A column as numbers, NaN where it is unknown."""
-    return panel.frame[name].to_numpy().astype(np.float64)
+def inside_ages(typed: pl.DataFrame, broken: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows at ages that a panel covers, and their violations.
 
-
-def keep_eligible(panel: Panel, ineligible: dict[str, Problem]) -> Panel:
-    """The panel without the `ineligible` persons.
-
-    Raises:
-        InputError: If nobody remains.
+    Rows that break a rule about persons, or whose years are not possible, remain at any age: a year
+    may be wrong.
     """
-    if not ineligible:
-        return panel
-    persons = [person for person in panel.persons() if person not in ineligible]
-    if not persons:
-        problems = [*([panel.meta.lost] if panel.meta.lost else []), *ineligible.values()]
-        raise InputError("Nobody in the input can be forecast.", problems[:20])
-    return panel.only(persons)
-
-
-def _too_old(to_age: int, ahead: int) -> tuple[str, str]:
-    """What is wrong with a person who is too old, and what to do."""
-    if ahead == 1:
-        return (
-            f"The last record is at age {to_age} or above",
-            "Leave the person out: no year remains.",
-        )
-    return (
-        f"The first forecast year, {ahead} years on, lies above age {to_age}",
-        "Choose an earlier one, or leave the person out.",
+    outside = is_outside_ages(typed)
+    if not outside.any():
+        return typed, broken
+    person_rules = [name for name, rule in RULES.items() if rule.of_person]
+    is_year = (pl.col("rule") == "out-of-range") & pl.col("column").is_in(["year", "birth_year"])
+    rows = broken.filter(pl.col("rule").is_in(person_rules) | is_year)["row"]
+    outside = outside.fill_null(False) & ~typed["row"].is_in(rows.implode())
+    return typed.filter(~outside), broken.join(
+        typed.filter(outside).select("row"), on="row", how="anti"
     )
+
+
+def rows_until(
+    origin: int, typed: pl.DataFrame, unreadable: dict[str, pl.Series]
+) -> tuple[pl.DataFrame, dict[str, pl.Series]]:
+    """The rows up to `origin`, without exits after it, and those of them that are unreadable.
+
+    Rows without a readable year remain, to be reported.
+    """
+    rows = typed.filter((pl.col("year") <= origin) | pl.col("year").is_null())
+    rows = without_later_exits(rows, pl.lit(origin))
+    numbers = {name: n.filter(n.is_in(rows["row"].implode())) for name, n in unreadable.items()}
+    return rows, {name: n for name, n in numbers.items() if n.len()}
+
+
+def lost_persons(typed: pl.DataFrame, valid: pl.DataFrame, origin: int | None) -> Problem | None:
+    """The persons of `typed` without a row in `valid`."""
+    if typed.height == valid.height:
+        return None
+    persons = typed.select("person_id").drop_nulls().unique()
+    lost = persons.join(valid, on="person_id", how="anti")["person_id"].sort()
+    if not lost.len():
+        return None
+    why = (
+        f"No row of the person is usable: all are outside ages {MIN_AGE}-{MAX_AGE} or break a rule"
+        + (f" or are after {origin}" if origin is not None else "")
+    )
+    fix = "Leave the person out."
+    return Problem("no-usable-row", why, fix, person_id=lost[0], count=lost.len())
+
+
+def dropped_by_rule(broken: pl.DataFrame) -> dict[str, int]:
+    """Rule -> dropped rows; a row that breaks several rules counts for the first of them."""
+    if not broken.height:
+        return {}
+    order = pl.Enum(list(RULES))
+    first = broken.group_by("row").agg(pl.col("rule").cast(order).min())
+    counts = first.group_by("rule").len().sort("rule")
+    return {str(rule): int(count) for rule, count in counts.iter_rows()}

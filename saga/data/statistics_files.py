@@ -7,7 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
-UTF_8 = "utf-8"
+from saga.data.csv_text import UTF_8
+
 STATISTICS = (".dta", ".sav", ".sas7bdat")
 _BYTES = "iso8859-1"
 _YEAR_0 = 3653  # days from Stata's day 0, in 1960, to that of polars, in 1970

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.data.files import read_small
 from saga.data.macro_rows import (
     SERIES,
     UNEMPLOYMENT_RANGE,
@@ -19,7 +20,6 @@ from saga.data.macro_rows import (
     parse_ratios,
     parse_rows,
 )
-from saga.data.small_tables import read_small
 from saga.errors import UsageError
 from saga.files.data_frames import ArrowStream, is_frame, to_polars
 from saga.macro.history import MacroHistory, sweden

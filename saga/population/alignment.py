@@ -22,8 +22,8 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
 from saga.batch.run_folder import MANIFEST, put_part
+from saga.data.files import name_of, place_of_row, read_small
 from saga.data.groups import UNKNOWN
-from saga.data.small_tables import name_of, place_of_row, read_small
 from saga.errors import InputError, Problem
 from saga.files.data_frames import Rows
 from saga.files.folders import Folder, put_json

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from saga.batch.run_folder import MANIFEST
 from saga.data.casting import read_column
+from saga.data.files import name_of, place_of_row, read_small
 from saga.data.groups import UNKNOWN
 from saga.data.panel import Panel
-from saga.data.small_tables import name_of, place_of_row, read_small
 from saga.errors import InputError, Problem, UsageError
 from saga.files.data_frames import Rows
 from saga.files.folders import open_folder, read_json_of

@@ -15,7 +15,7 @@ from saga.api.key_file import add_key, new_key
 from saga.api.settings import Settings
 
 from saga.data.reading import read_panel
-from saga.data.rules import find_ineligible
+from saga.forecast_checks import find_ineligible
 
 if TYPE_CHECKING:
     from tests.conftest import Running

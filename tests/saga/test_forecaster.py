@@ -13,9 +13,8 @@ from saga.bundle import Bundle
 from saga.conformal.calibrator import Calibrator
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
-from saga.data.rules import find_ineligible
 from saga.errors import InputError, UsageError
-from saga.forecast_checks import check_scenario
+from saga.forecast_checks import check_scenario, find_ineligible
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest
 

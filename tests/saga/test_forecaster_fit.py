@@ -12,7 +12,7 @@ from saga.training.ensembles import train_folds
 import saga
 from saga import Bundle, Forecaster, UsageError, read_panel
 from saga.data.facts import read_facts
-from saga.data.split_salt import salt_beside, with_salt
+from saga.data.split import salt_beside, with_salt
 from tests.saga.data.test_facts import CPI_2026, office_file
 from tests.toy_training import QUIET, make_panel
 

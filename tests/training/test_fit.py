@@ -26,8 +26,7 @@ from saga.bundle import Bundle
 from saga.data.origins import cut
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
-from saga.data.split import assign_parts
-from saga.data.split_salt import salt_beside, with_salt
+from saga.data.split import assign_parts, salt_beside, with_salt
 from saga.errors import BundleError, InputError, UsageError
 from saga.forecaster import Forecaster
 from saga.macro.process import MacroProcess

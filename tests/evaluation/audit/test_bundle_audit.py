@@ -12,8 +12,7 @@ from saga.training.privacy import private_settings
 
 from saga.bundle import PROMISE, Bundle, write_bundle
 from saga.data.panel import Panel
-from saga.data.split import Shares
-from saga.data.split_salt import salted_beside
+from saga.data.split import Shares, salted_beside
 from saga.errors import UsageError
 from tests.toy_training import QUIET, TOY, make_panel
 

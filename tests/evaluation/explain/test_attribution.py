@@ -24,9 +24,9 @@ from saga.evaluation.explain.changed_records import forecast_changes
 from saga.evaluation.explain.explanation_page import SUFFIXES, PersonExplanation, write_explanation
 
 from saga.data.panel import Panel
-from saga.data.rules import find_ineligible
 from saga.errors import InputError, UsageError
 from saga.features.sequences import Tokens, encode, pad
+from saga.forecast_checks import find_ineligible
 from saga.forecaster import Forecaster
 from saga.model import Saga
 from saga.model.members import Member

@@ -193,6 +193,27 @@ def test_a_faulty_table_is_refused_with_its_place(rows: str, complaint: str) -> 
     assert problem.column in HEADER.strip().split(",")
 
 
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        ("a,2000,1,SEK,V,book, page 5\n", "line 2 has more cells than the header"),
+        ("a,2000,1,SEK,V,book\na,2001,1,SEK\n", "line 3 has fewer cells than the header"),
+        ('a,2000,1,SEK,V,"book\n', "line 2 has a quotation mark that is not closed"),
+    ],
+)
+def test_a_row_with_other_cells_than_the_header_is_refused(rows: str, complaint: str) -> None:
+    with pytest.raises(InputError, match=f"toy.csv, {complaint}"):
+        parse_values(HEADER + rows, "toy.csv")
+
+
+def test_a_table_may_have_semicolons_and_sources_of_two_lines() -> None:
+    rows = 'a,2000,1,SEK,V,"book\npage"\n\na,2001,x,SEK,V,book\n'
+    with pytest.raises(InputError, match=r"toy.csv, line 5, series a"):
+        parse_values(HEADER + rows, "toy.csv")
+    text = (HEADER + "a,2000,1,SEK,V,book\n").replace(",", ";")
+    assert parse_values(text, "toy.csv")[0].value == 1.0
+
+
 def test_missing_years_are_admitted_on_request_and_a_missing_column_is_named() -> None:
     rows = "a,2005,2,SEK,M,book\na,2000,1,SEK,V,book\n"
     values = parse_values(HEADER + rows, "toy.csv")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from saga import read_panel
 from saga.data.mapping_file import load_mapping
@@ -97,3 +98,112 @@ def test_a_source_with_the_panels_own_names_needs_no_entry(tmp_path: Path) -> No
     people = Path(__file__).resolve().parents[3] / "examples" / "people.csv"
     proposal = propose_mapping(pl.read_csv(people, infer_schema=False))
     assert _mapped(proposal, tmp_path) == {}
+
+
+def _written(sep: str, decimal: str, form: str = "{:.2f}") -> str:
+    """60 persons as a Swedish, German or French office writes them, with the letters of each."""
+    lines = [["Löpnr", "År", "Födelseår", "Kön", "Lönéinkomst", "Straße"]]
+    for i in range(60):
+        for year in range(2010, 2016):
+            earned = 210_000.25 + 1_111.5 * i + 1_000 * (year - 2010)
+            amount = form.format(earned).replace(".", decimal)
+            amount = f'"{amount}"' if sep in amount else amount
+            sex, street = ("kvinna", "Åsögatan") if i % 2 else ("man", "Große Straße é")
+            lines.append([f"Å{i:03d}", f"{year}", f"{1970 + i % 9}", sex, amount, street])
+    return "".join(sep.join(line) + "\r\n" for line in lines)
+
+
+def _proposed(folder: Path, content: bytes) -> tuple[Path, Path, str]:
+    """The file, the proposed mapping, and what the command printed."""
+    file, out = folder / "panel.csv", folder / "proposal.yaml"
+    file.write_bytes(content)
+    result = done("init", file, "--out", out)
+    return file, out, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("decimal", [".", ","], ids=["point", "comma"])
+@pytest.mark.parametrize("sep", [",", ";", "\t"], ids=["commas", "semicolons", "tabs"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16"])
+def test_a_proposal_reads_the_file_as_it_stands(
+    encoding: str, sep: str, decimal: str, tmp_path: Path
+) -> None:
+    file, out, printed = _proposed(tmp_path, _written(sep, decimal).encode(encoding))
+    panel = read_panel(file, mapping=out, prices=2022)
+    assert panel.persons()[0] == "Å000"
+    assert panel.frame["earnings"][0] == 210_000.25
+    assert set(panel.frame["sex"]) == {"female", "male"}
+    assert panel.meta.ignored == ("Straße",)
+    plain = tmp_path / "plain.csv"
+    plain.write_text(_written(";", "."), encoding="utf-8")
+    names = {**load_mapping(out)[0].model_dump(), "encoding": "utf-8", "decimal": "."}
+    assert_frame_equal(read_panel(plain, mapping=names, prices=2022).frame, panel.frame)
+    assert ("? encoding (cp1252)" in printed) == (encoding in ("latin-1", "cp1252"))
+    assert "\ufffd" not in printed
+
+
+@pytest.mark.parametrize(
+    ("form", "entries", "question", "amount"),
+    [
+        ("{:,.2f}", {"decimal": ","}, None, 210_000.25),  # 210.000,25 after the change of signs
+        ("{:,.0f}", {"decimal": ","}, "is an amount such as 285.000", 210_000.0),
+        ("{:.0f}", {}, None, 210_000.0),
+    ],
+    ids=["both signs", "dots that may be either", "whole"],
+)
+def test_signs_between_thousands_are_read_or_asked_about(
+    form: str, entries: dict[str, str], question: str | None, amount: float, tmp_path: Path
+) -> None:
+    text = _written(";", ".", form)
+    text = text.translate(str.maketrans(",.", ".,")) if "," in form else text
+    file, out, printed = _proposed(tmp_path, text.encode("cp1252"))
+    mapped = load_mapping(out)[0].model_dump(exclude_defaults=True)
+    assert {key: mapped[key] for key in ("decimal",) if key in mapped} == entries
+    assert (question or "? currency") in printed or question is None
+    assert read_panel(file, mapping=out, prices=2022).frame["earnings"][0] == amount
+
+
+def test_what_no_mapping_reads_is_asked(tmp_path: Path) -> None:
+    _, out, printed = _proposed(tmp_path, _written(";", ".", "{:,.2f}").encode())
+    assert "Lönéinkomst: signs separate thousands, which are not read" in printed
+    assert "earnings" not in load_mapping(out)[0].columns
+
+
+@pytest.mark.parametrize(
+    ("decimals", "street", "question"),
+    [
+        (",500", "Storgatan", "is an amount such as 285,000 in Lönéinkomst 285"),
+        (",5", "1.25", "decimal (','): Straße has the other sign, and one is read"),
+        (".5", "1,25", "decimal ('.'): Straße has the other sign, and one is read"),
+        (".500", "1.25", "decimal ('.'): is an amount such as 285.000 in Lönéinkomst 285"),
+    ],
+)
+def test_the_sign_of_earnings_is_read_and_others_are_asked_about(
+    decimals: str, street: str, question: str
+) -> None:
+    rows = pl.read_csv(_written(";", ",").encode(), separator=";", infer_schema=False)
+    amount = pl.int_range(pl.len()) % 300 + 100
+    changed = {"Lönéinkomst": amount.cast(pl.String) + decimals, "Straße": pl.lit(street)}
+    proposal = propose_mapping(rows.with_columns(**changed))
+    assert any(question in asked for asked in proposal.questions), proposal.questions
+    assert "earnings: Lönéinkomst" in proposal.text
+
+
+@pytest.mark.parametrize(
+    ("name", "divisor", "entry", "question"),
+    [
+        ("Lön_tkr", 1000, 1000.0, "? scale (1000): are the amounts in thousands, as the name"),
+        ("Lön", 1000, None, "? scale (1000): half of the amounts are below 5,000"),
+        ("Lön", 100, None, "? scale (1000): half of the amounts are below 5,000"),
+        ("Lön", 1, None, None),
+    ],
+)
+def test_the_unit_of_amounts_is_asked_and_never_assumed(
+    name: str, divisor: int, entry: float | None, question: str | None
+) -> None:
+    rows = _rows().with_columns(pl.col("wage").clip(0) / divisor).rename({"wage": name})
+    proposal = propose_mapping(rows)
+    assert ("scale: 1000" in [line.split("  #")[0] for line in proposal.text.splitlines()]) == (
+        entry is not None
+    )
+    asked = "\n".join(f"? {question}" for question in proposal.questions)
+    assert (question in asked) if question else ("scale" not in asked)

@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from saga.data.panel import Panel
-from saga.data.reading import MAX_CODES, Source, read_panel
+from saga.data.reading import Source, read_panel
+from saga.data.rules import MAX_CODES
 from saga.errors import InputError
 
 HEAD = "currency: USD\nfloor: none\nmacro: none\n"

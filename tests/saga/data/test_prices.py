@@ -7,7 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from saga.data.facts import read_index, real_factors, shipped_facts
+from saga.data.deflation import read_index, real_factors
+from saga.data.facts import shipped_facts
 from saga.data.reading import read_panel
 from saga.errors import InputError
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from saga.data.facts import read_index
-from saga.data.small_tables import place_of_row, read_small
+from saga.data.deflation import read_index
+from saga.data.files import place_of_row, read_small
 from saga.errors import InputError, UsageError
 from saga.macro.scenarios import scenario_from
 from saga.population.alignment import read_targets
@@ -74,6 +74,8 @@ def test_a_cell_that_is_no_number_is_named_by_its_line(
         ("w.csv", b"", "is empty"),
         ("w.csv", b"person_id;weight\n01;1;5\n", "line 2 has more cells than the header"),
         ("w.csv", "person_id,weight\nÅsa,1\n".encode("latin-1"), "line 2 is not UTF-8"),
+        ("w.csv", "person_id,weight\rÅsa,1\r".encode("latin-1"), "line 2 is not UTF-8"),
+        ("w.csv", b"person_id,weight\n1,1\r0\n", "line 2 has a line end of another kind"),
         ("w.csv", ROWS.encode("utf-16"), "UTF-16"),
         ("w.txt", ROWS.encode(), "files of type .txt"),
         ("w.parquet", b"PAR1", "damaged"),

@@ -10,8 +10,7 @@ from saga.calibration.fit.bundle_calibration import calibrate_bundle
 from saga.training.fit import train
 
 from saga.bundle import Bundle
-from saga.data.split import persons_of
-from saga.data.split_salt import salt_beside, salted_beside
+from saga.data.split import persons_of, salt_beside, salted_beside
 from saga.errors import UsageError
 from saga.small_groups import MIN_PERSONS, person_quantiles, pooled_values
 from tests.toy_training import QUIET, TOY, make_panel

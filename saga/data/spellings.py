@@ -1,0 +1,154 @@
+"""Spellings of columns, ids and codes, which programs change: which of them mean the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+import polars as pl
+
+from saga.errors import InputError
+
+_SPELLINGS = (  # of an id, by other programs: patterns and what they are without the difference
+    (r"\p{Pd}|\u2212", "-"),
+    (r"^(\d{6}|\d{8})-(\d{4})$", "${1}${2}"),  # a Swedish personal identity number
+    (r"^\{(.*)\}$", "${1}"),
+    (r"^=?[\"'\u2019](.*?)[\"'\u2019]?$", "${1}"),  # Excel's signs of a text
+    (r"^([+-]?)[.,](\d+)$", "${1}0.${2}"),
+    (r"^true$", "1"),
+    (r"^false$", "0"),
+)
+_THOUSANDS = r"^\d{1,3}([,'\u2019\s]\d{3})+$"
+_ONE_CODE = "Write codes the same way in all files, or name all spellings in the mapping."
+MISFIT = "the mapping does not fit the source"
+
+
+def find_columns(columns: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The source's spelling (one of `names`) of each of `columns` that it has."""
+    lower, result = _by_lower_case(tuple(names)), list[str]()
+    for name in columns:
+        if "*" in name:
+            spellings = [
+                spelling
+                for key, same in lower.items()
+                if fnmatchcase(key, name.lower())
+                for spelling in same
+            ]
+        else:
+            spellings = [name] if name in names else lower.get(name.lower(), [])
+        if len(spellings) > 1:
+            raise InputError.of(
+                MISFIT,
+                "ambiguous-column",
+                f"{name} may be {' or '.join(spellings)}",
+                "Write the exact spelling in the mapping.",
+            )
+        result += spellings
+    return list(dict.fromkeys(result))
+
+
+@lru_cache(maxsize=64)
+def _by_lower_case(names: tuple[str, ...]) -> dict[str, list[str]]:
+    lower: dict[str, list[str]] = {}
+    for name in names:
+        lower.setdefault(name.strip().lower(), []).append(name)
+    return lower
+
+
+def folded(name: str) -> str:
+    """A name without what may differ between files."""
+    return name.strip().lower()
+
+
+def first_spellings(names: Sequence[str], spellings: dict[str, list[str]]) -> dict[str, str]:
+    """Names of a file -> how earlier files spell them; adds to the known spellings.
+
+    A name that may be one of two keeps its spelling.
+    """
+    renamed, times = {}, Counter(map(folded, names))
+    for name in names:
+        known = spellings.setdefault(folded(name), [])
+        if len(known) == 1 and times[folded(name)] == 1:
+            renamed[name] = known[0]
+        elif name not in known:
+            known.append(name)
+    return renamed
+
+
+def require_one_name(columns: Sequence[str]) -> None:
+    """Raise InputError for columns that were chosen, in several files, with two spellings."""
+    first: dict[str, str] = {}
+    for name in columns:
+        if (other := first.setdefault(folded(name), name)) != name:
+            raise InputError.of(
+                "a column has two spellings",
+                "ambiguous-column",
+                f"{name} of one file may be {other} of another",
+                "Write the names of columns the same way in all files.",
+                column=name,
+            )
+
+
+def require_one_spelling(
+    texts: pl.DataFrame,
+    by_file: Callable[[], Iterable[tuple[object, pl.Series]]],
+    column: str = "person_id",
+) -> None:
+    """Raise InputError for ids or codes that differ between files by what programs change.
+
+    Programs that store ids as numbers lose zeros before and after them, or add `.0`, so `007`, `7`
+    and `7.0` of several files may be one person. So may `1.50` and `1.5`, `1e5` and `100000`,
+    `1,001` and `1001`, `a7` and `A7`, `true` and `1`, and a letter and the same with its accent
+    apart. In one file they are two.
+
+    Args:
+        texts: The distinct texts as they are `written` in files, and as they are `read`: spellings
+            that a mapping makes one are no two.
+        by_file: The texts of each file as written, or of parts of it; it is only asked if there
+            may be two spellings.
+        column: The column of the panel.
+    """
+    key = texts["written"].str.normalize("NFKC").str.replace_all(r"\p{Cf}", "").str.to_lowercase()
+    for pattern, plain in _SPELLINGS:
+        key = key.str.replace_all(pattern, plain)
+    number = key.str.replace_all(r"[,'\u2019\s]", "")
+    key = number.zip_with(key.str.contains(_THOUSANDS), key)
+    power = key.str.extract(r"^(\d+(?:\.\d+)?e[+-]?\d{1,2})$").cast(pl.Float64).cast(pl.String)
+    key = power.zip_with(power.is_not_null(), key)
+    key = key.str.replace(r"^\+?(-?\d+)(?:[.,](\d*?)0*)?$", "${1}.${2}").str.strip_chars_start("0")
+    table = texts.with_columns(key=key)
+    several = table.filter(pl.col("read").n_unique().over("key") > 1)
+    if several.is_empty():
+        return
+    seen: dict[tuple[object, str], set[str]] = {}
+    written = several.select("written", "key").unique()
+    for file, of_file in by_file():
+        for text, code in written.filter(pl.col("written").is_in(of_file.implode())).iter_rows():
+            seen.setdefault((file, code), set()).add(text)
+    distinct = {key for (_, key), spellings in seen.items() if len(spellings) > 1}
+    unclear = several.filter(~pl.col("key").is_in(list(distinct))).sort("key", "written")
+    if unclear.is_empty():
+        return
+    (file, first), *others = (
+        (file, spellings) for (file, code), spellings in seen.items() if code == unclear["key"][0]
+    )
+    other = next(file for file, spellings in others if spellings != first)
+    is_person = column == "person_id"
+    what, whose, meant, fix = (
+        ("an id", "ids of persons", "person", "Write ids the same way in all files, as text.")
+        if is_person
+        else ("a code", f"codes of {column}", "code", _ONE_CODE)
+    )
+    raise InputError.of(
+        f"the {whose} differ between files",
+        "person-id" if is_person else "code-spelling",
+        f"{what} of {file} is written otherwise in {other} (leading zeros, 1.50, an exponent, true "
+        "for 1, capital letters, other codes of the same letters, signs of numbers), so it may be "
+        f"one {meant}",
+        fix,
+        column=column,
+        person_id=unclear["written"][0] if is_person else None,
+        count=unclear["key"].n_unique(),
+    )
