@@ -545,7 +545,7 @@ def _count_transitions(
     number = np.ravel_multi_index((*each, after[both]), shape)
     weights = np.broadcast_to(present.weights[:, None], both.shape)[both]
     counts, n_persons = (
-        np.bincount(number, values, np.prod(shape)).reshape(shape) / paths.n_paths
+        np.bincount(number, values, np.prod(shape)).reshape(shape)
         for values in (weights, np.ones(len(number)))
     )
     for axis in range(len(shape) - 1):
@@ -553,7 +553,7 @@ def _count_transitions(
             np.concatenate([cells, cells.sum(axis, keepdims=True)], axis)
             for cells in (counts, n_persons)
         )
-    return counts, n_persons.sum(-1)
+    return counts / paths.n_paths, n_persons.sum(-1) / paths.n_paths
 
 
 def _classes_of(paths: YearPaths, population: Population) -> NDArray[np.int_]:
