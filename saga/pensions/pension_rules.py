@@ -502,7 +502,7 @@ def _checks_of_numbers(
     key: str, value: object, lowest: float, highest: float, *, whole: bool = False
 ) -> Iterator[_Check]:
     """The checks of a number, or of numbers by year."""
-    dated = value if isinstance(value, dict) else {None: value}
+    dated: dict[Any, Any] = value if isinstance(value, dict) else {None: value}
     yield key, not dated, "no year", "Write {2030: 9}, or remove it."
     fix = f"Give a {'whole ' if whole else ''}number from {lowest:g} to {highest:g}."
     for year, number in dated.items():
