@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from saga.errors import InputError, Problem
 
@@ -49,7 +49,7 @@ def entrants_from(
     if not isinstance(rows, Iterable) or hasattr(rows, "__arrow_c_stream__"):
         from saga.files.data_frames import to_polars  # by polars, which the client does not need
 
-        rows = to_polars(rows, "the inflow").to_dicts()
+        rows = to_polars(cast("ArrowStream", rows), "the inflow").to_dicts()
     entrants, problems = list[Entrants](), list[Problem]()
     for number, row in enumerate(rows, start=1):
         of_text = dict(zip(_VALID, str(row).split(":", 3), strict=False))

@@ -257,7 +257,7 @@ def test_what_logs_show_is_one_short_line_without_values_of_persons(
         "<Marginals of 2 persons: grid (2, 3,": marginals,
         "<Forecaster: bundle ": forecaster,
         "<Bundle ": forecaster.bundle,
-        "LifeCourses(paths=<Paths": LifeCourses(paths, {"state": paths.earnings}, {}),
+        "LifeCourses(paths=<Paths": LifeCourses(paths, {}, {}),
     }
     for begins, value in shown.items():
         assert repr(value).startswith(begins)
