@@ -38,7 +38,7 @@ from saga.data.casting import read_column
 from saga.data.deflation import real_factors
 from saga.errors import InputError, Problem
 from saga.forecaster import Forecaster
-from saga.schema import BY_NAME
+from saga.schema import BY_NAME, MAX_AMOUNT
 
 router = APIRouter(prefix="/v1", tags=["calibration"])
 
@@ -156,13 +156,12 @@ def _read_table(
     table = _with_person_ids(table)
     invalid = table.filter(
         pl.any_horizontal(pl.all().is_null())
-        | ~pl.col("earnings").is_finite()
-        | (pl.col("earnings") < 0)
+        | ~pl.col("earnings").is_between(0, MAX_AMOUNT)
         | ~pl.col("year").is_between(1900, 2200)
     )
     if invalid.height:
         person, year, _ = invalid.row(0)
-        fix = "Leave out unknown outcomes; earnings are 0 or more"
+        fix = f"Leave out unknown outcomes; earnings are 0 to {MAX_AMOUNT:,.0f}"
         raise InputError(
             "Some rows are not outcomes",
             [Problem("outcome", "Not an outcome", fix, None, person, year, invalid.height)],

@@ -341,8 +341,12 @@ def read_small(
         InputError: If the file cannot be read, or a cell is not a number; the error names the line
             and the column.
     """
+    if isinstance(source, str | Path):
+        frame = _read_file(open_file(source))
+    else:
+        frame = to_polars(source, subject)
     file = _file_of(source)
-    frame = (to_polars(source, subject) if file is None else _read_file(file)).rename(str.strip)
+    frame = frame.rename(str.strip)
     chosen = [
         name
         for name, dtype in frame.schema.items()

@@ -425,9 +425,9 @@ def _checks(content: Mapping[str, Any]) -> Iterator[_Check]:
         fix = f"Write {' or '.join(KINDS)}" if key == "kind" else "Give it"
         is_text = isinstance(content.get(key), str) and content[key]
         yield key, not is_text, "a text is missing", f"{fix}, or a `base` that has it."
-    for key, names in _CHOICES.items():
-        is_other = isinstance(content.get(key), str) and content[key] not in names
-        yield key, is_other, "unknown", f"Use one of {', '.join(names)}."
+    for key, choices in _CHOICES.items():
+        is_other = isinstance(content.get(key), str) and content[key] not in choices
+        yield key, is_other, "unknown", f"Use one of {', '.join(choices)}."
     is_balance = (content.get("formula"), content.get("kind")) == ("best_years", "balance")
     yield "kind", is_balance, "best_years gives a yearly pension", "Write yearly_pension."
     for key in ("floor_index", "ceiling_index"):
