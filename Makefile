@@ -50,7 +50,7 @@ build/codebook-tools:
 test-thorough: setup build/store-tools build/codebook-tools
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m thorough $(PARALLEL)
 
-# mypy and import-linter look for a module where its name says; build/names has links that show them this tree.
+# mypy, import-linter and grimp look for a module where its name says; build/names has links that show them this tree.
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -60,6 +60,7 @@ lint: setup
 	@ln -s $(addprefix $(CURDIR)/,studies benchmarks distribution docs tests) build/names
 	cd build/names && $(CURDIR)/$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache
 	cd build/names && $(CURDIR)/$(BIN)/lint-imports --config ../../pyproject.toml
+	PYTHONPATH=build/names $(BIN)/python docs/pictures/architecture.py --check
 
 bench: setup
 	@set -e; for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py; done

@@ -2,9 +2,9 @@
 
 The picture shows the rooms of `saga` on the layers that the import contract in pyproject.toml
 declares; an arrow goes from a room to a room that it imports. Imports that a longer way implies are
-left out. `--check` exits 1 if the picture is not what the code gives.
+left out. `--check` exits 1 if the picture is not what the code gives. `make lint` writes build/names.
 
-Usage: python docs/pictures/architecture.py [--check]
+Usage: PYTHONPATH=build/names python docs/pictures/architecture.py [--check]
 """
 
 from __future__ import annotations
