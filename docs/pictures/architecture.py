@@ -2,7 +2,8 @@
 
 The picture shows the rooms of `saga` on the layers that the import contract in pyproject.toml
 declares; an arrow goes from a room to a room that it imports. Imports that a longer way implies are
-left out. `--check` exits 1 if the picture is not what the code gives. `make lint` writes build/names.
+left out. `--check` exits 1 if the picture is not what the code gives. `make lint` makes the folder
+build/names.
 
 Usage: PYTHONPATH=build/names python docs/pictures/architecture.py [--check]
 """
@@ -151,7 +152,7 @@ def main() -> None:
     if sys.argv[1:] != ["--check"]:
         PICTURE.write_text(text, encoding="utf-8")
     elif not PICTURE.is_file() or PICTURE.read_text(encoding="utf-8") != text:
-        sys.exit(f"{PICTURE.relative_to(ROOT)} is stale: run python docs/pictures/architecture.py")
+        sys.exit(f"{PICTURE.relative_to(ROOT)} is stale: see the usage of {Path(__file__).name}")
 
 
 if __name__ == "__main__":
