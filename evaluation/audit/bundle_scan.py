@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from saga.bundle import Bundle, describe_schema
+from saga.conformal.calibration_table import OF_YEARS
 from saga.data.panel import Panel
 from saga.data.split import SALT
 from saga.model.members import shared_transforms
@@ -113,6 +114,8 @@ def _cell_findings(bundle: Bundle) -> Iterator[Finding]:
         table: pl.DataFrame | None = getattr(bundle, name)
         if table is None:
             continue
+        if name == "calibration":
+            table = table.filter(~pl.col("kind").is_in(OF_YEARS))
         counts = [c for c in ("n", "persons", "n_persons") if c in table.columns]
         numbers = [int(n) for c in counts for n in table[c].drop_nulls().to_list() if n > 0]
         if numbers:

@@ -46,7 +46,8 @@ _Part = Mapping[str, list[Any]]  # the columns of the rows with one kind, horizo
 
 ALL = "all"  # the group of all persons
 FOLD = "fold"  # the kind of rows with fold counts
-ORIGIN_YEARS = "origin_years"
+ORIGIN_YEARS, DRIFT = "origin_years", "drift"
+OF_YEARS = (ORIGIN_YEARS, DRIFT)  # kinds of rows whose `n` is a number of years, not of persons
 # Family of the sets of a year -> the kind of the rows of its thresholds, and their fold.
 _CELL_ROWS = {YEAR: ("threshold", "B"), QUANTILE_INTERVALS: ("cqr", "AB")}
 METHODS: dict[CalibrationMethod, str] = {
@@ -88,7 +89,7 @@ def table_of(calibrator: Calibrator) -> pl.DataFrame:
         for (horizon, group), n_years in sorted(calibrator.origin_years.items())
     ]
     rows += [
-        ("drift", horizon, ALL, coverage, None, deviation, n_years, "B")
+        (DRIFT, horizon, ALL, coverage, None, deviation, n_years, "B")
         for (horizon, coverage), (deviation, n_years) in sorted(calibrator.drift.items())
     ]
     for fold_key, counts in sorted(calibrator.fold_counts.items()):
@@ -118,7 +119,7 @@ def read_parts(table: pl.DataFrame) -> dict[str, Any]:
         _of_kind(table, "shift").select("horizon", "level", "group", "value").iter_rows()
     ):
         shifts.setdefault((horizon, coverage), {})[group] = value
-    drift = _of_kind(table, "drift").select("horizon", "level", "value", "n")
+    drift = _of_kind(table, DRIFT).select("horizon", "level", "value", "n")
     folds = _of_kind(table, FOLD).with_columns(pl.col("level").fill_null(0.0))
     by_fold_key = folds.partition_by("group", "horizon", "level", as_dict=True)
     return {
