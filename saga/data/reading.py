@@ -67,7 +67,8 @@ MAX_ROWS_OF_NOBODY = 500_000  # rows without a person, which are read together
 class MappingPreview:
     """The rows of a source `before` and `after` its mapping is applied, and what entries did.
 
-    `problems` say why the mapping does not fit the source, `unread` are columns that it leaves out.
+    Amounts are in the currency, in the prices of the source. `problems` say why the mapping does
+    not fit the source, `unread` are columns that it leaves out.
     """
 
     before: pl.DataFrame
@@ -377,6 +378,10 @@ class Source:
         """What the mapping does, without a check of the panel's rules."""
         rows, unread = self.rows(fitting=False)
         renamed, effects = recode(self._mapped, rows)
+        if self._mapped.scale != 1:
+            amounts = pl.col([name for name in MONEY if name in renamed.columns])
+            scaled = amounts.cast(pl.Float64, strict=False) * self._mapped.scale
+            renamed = renamed.with_columns(scaled.round(2))
         problems = self._mapped.unfit([*rows.columns, *unread])
         return MappingPreview(rows, renamed, tuple(effects), tuple(problems), unread)
 

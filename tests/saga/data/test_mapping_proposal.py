@@ -11,6 +11,7 @@ from polars.testing import assert_frame_equal
 from saga import read_panel
 from saga.data.mapping_file import load_mapping
 from saga.data.mapping_proposal import Proposal, propose_mapping
+from saga.data.reading import Source
 from tests.command_line import done
 
 
@@ -207,3 +208,13 @@ def test_the_unit_of_amounts_is_asked_and_never_assumed(
     )
     asked = "\n".join(f"? {question}" for question in proposal.questions)
     assert (question in asked) if question else ("scale" not in asked)
+
+
+@pytest.mark.parametrize("sep", [",", ";"], ids=["commas", "semicolons"])
+def test_the_amounts_that_are_shown_are_those_that_the_panel_gets(sep: str, tmp_path: Path) -> None:
+    content = _written(sep, "," if sep == ";" else ".").replace("Lönéinkomst", "Lön (tkr)")
+    file, mapping, _ = _proposed(tmp_path, content.encode("cp1252"))
+    shown = Source(file, mapping).preview().after["earnings"].to_list()
+    panel = read_panel(file, mapping=mapping, prices=2022)
+    assert shown == panel.frame["earnings"].to_list()
+    assert min(shown) > 200_000_000
