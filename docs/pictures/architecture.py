@@ -43,7 +43,7 @@ def room_of(module: str) -> str:
 
 def imports_between(rooms: set[str]) -> set[tuple[str, str]]:
     """Pairs (room, imported room)."""
-    graph = grimp.build_graph("saga", exclude_type_checking_imports=True)
+    graph = grimp.build_graph("saga", exclude_type_checking_imports=True, cache_dir=None)
     pairs = {
         (room_of(module), room_of(imported))
         for module in graph.modules
