@@ -260,7 +260,15 @@ def test_a_client_that_reads_nothing_is_left(start: Start) -> None:
 
 
 def test_of_many_unread_answers_that_of_a_reader_stays(start: Start) -> None:
-    """Others than the slowest readers are complete when answers would fill the memory."""
+    """Others than the slowest readers are complete when answers would fill the memory.
+
+    On a busy machine the kernel may take an unread answer faster than a reader reads, so the reader
+    has three tries; a service that does not look at the speed fails in all of them.
+    """
+    assert any(_reader_stays(start) for _ in range(3))
+
+
+def _reader_stays(start: Start) -> bool:
     limits = Settings.of(bundle=Path("none"), max_bodies_bytes=2 * len(LARGE))
     with start(limits, add_large_answer, ready=False) as service, ExitStack() as stack:
         port = service.client.base_url.port
@@ -268,9 +276,10 @@ def test_of_many_unread_answers_that_of_a_reader_stays(start: Start) -> None:
         reader = stack.enter_context(ask_large(port))
         half = sum(len(reader.recv(2**16)) for _ in range(len(LARGE) // 2**17))
         silent += [stack.enter_context(ask_large(port)) for _ in range(6)]
-        assert half + len(read_slowly(reader, 1)) >= len(LARGE)
+        is_whole = half + len(read_slowly(reader, 1)) >= len(LARGE)
         complete = sum(len(read_slowly(client, 0)) >= len(LARGE) for client in silent)
     assert complete <= 2
+    return is_whole
 
 
 def test_connections_with_unread_answers_give_way_to_those_that_call(start: Start) -> None:
