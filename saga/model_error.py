@@ -16,7 +16,6 @@ normal distribution, with min(n(h) + 4, largest n) degrees of freedom.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -24,22 +23,18 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
+from saga.group_statistics import ALL_STATISTICS
 from saga.special import ndtri
 
 MIN_VINTAGES = 3
 _PRIOR = 4.0  # vintages that the common growth of the error counts as
-_ABSOLUTE = re.compile(r".*(share|gini|gap)")  # errors of other statistics are relative
-# These are taken to err as the mean, its ratio and its gap do.
-_LIKE = {
-    **dict.fromkeys(("total", "net_mean", "p10", "p25", "p50", "p75", "p90"), "mean"),
-    **{"p50_ratio": "mean_ratio", "p50_gap": "mean_gap"},
-}
 EVERYBODY, GROUPS = "everybody", "groups"
 
 
 def scale_of(statistic: str, value: float) -> float:
     """What errors of a statistic are divided by: the forecast for amounts and ratios, else 1."""
-    return 1.0 if _ABSOLUTE.fullmatch(statistic) else abs(value) or 1.0
+    known = ALL_STATISTICS[statistic]
+    return 1.0 if known.is_fraction or known.unit == "gap" else abs(value) or 1.0
 
 
 def separate(cutoffs: Sequence[int], horizon: int) -> int:
@@ -134,10 +129,9 @@ class ModelError:
             horizons: Years ahead.
             value: The forecast.
         """
-        name = statistic.removeprefix("lifetime_")
-        if name == "persons":
+        if statistic == "persons":
             return 0.0
-        known = self.deviations.get(_LIKE.get(name, name), {}).get(of)
+        known = self.deviations.get(ALL_STATISTICS[statistic].like or statistic, {}).get(of)
         if known is None:
             return None
         # Texts may have been sorted as texts since: 1, 10, 20, 5.
@@ -145,8 +139,9 @@ class ModelError:
         at, deviations = np.array(judged, dtype=float).T
         variance, years = deviations**2, np.array(horizons, dtype=float)
         grown = np.interp(years, at, variance) * np.maximum(years / at[-1], 1)
-        deviation = np.sqrt(grown).sum() if name.endswith("gap") else np.sqrt(grown).mean()
-        return float(deviation) * scale_of(name, value)
+        is_gap = ALL_STATISTICS[statistic].unit == "gap"
+        deviation = np.sqrt(grown).sum() if is_gap else np.sqrt(grown).mean()
+        return float(deviation) * scale_of(statistic, value)
 
 
 def _deviations(h: np.ndarray, q: np.ndarray, n: np.ndarray) -> list[float]:

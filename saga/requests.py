@@ -22,6 +22,7 @@ from typing import (
 
 from saga.entrants import Entrants, entrants_from
 from saga.errors import Problem, UsageError
+from saga.group_statistics import ALL_STATISTICS, COMPARISONS, LIFETIME_COMPARISONS, OF_LIFETIMES
 from saga.schema import MAX_AGE, MIN_AGE
 
 if TYPE_CHECKING:
@@ -49,36 +50,11 @@ PENSION_AGES = (60, 61, 62, 63, 64)
 RATE = 0.02
 TAX_PATTERN = r"none|paper|se-(?P<year>20\d\d)"
 _WITHOUT_YEAR = ("none", "paper")  # tax rules
-# Statistics of a group in a year, of its lifetimes, and of two groups beside each other.
-GROUP_STATISTICS = (
-    "persons",
-    "total",
-    "mean",
-    "p10",
-    "p25",
-    "p50",
-    "p75",
-    "p90",
-    "gini",
-    "zero_share",
-    "poverty_share",
-)
-LIFETIME_STATISTICS = (
-    "lifetime_mean",
-    "lifetime_p10",
-    "lifetime_p50",
-    "lifetime_p90",
-    "lifetime_gini",
-    "lifetime_net_mean",
-)
-COMPARISONS = ("mean_ratio", "mean_gap", "p50_ratio", "p50_gap")
-LIFETIME_COMPARISONS = tuple(f"lifetime_{name}" for name in COMPARISONS)
 _EVENT = re.compile(
     r"(?P<statistic>\w+) (?P<levels>.+?)(?: (?P<year>\d{4}))? (?P<sign>[<>]) "
     r"(?:in (?P<reference>\d{4})|(?P<amount>-?\d+(?:\.\d+)?(?:e\d+)?))"
 )
 _THOUSANDS = re.compile(r"^\s*\d{3}(\.\d*)?\s*$|[<>]\s*-?\d{1,3}([ ,.'_\u00a0\u2019]\d{3})+\s*$")
-_SHARES = ("gini", "zero_share", "poverty_share", "lifetime_gini")
 
 
 RequestT = TypeVar("RequestT", bound="Draws | Request | PopulationRequest")
@@ -456,15 +432,13 @@ class GroupEvent:
                 f"{text!r} is no event: numbers have no separators of thousands. Write 40000000 or "
                 "4e7."
             )
-        of_lifetimes = (*LIFETIME_STATISTICS, *LIFETIME_COMPARISONS)
-        known = (*GROUP_STATISTICS, *COMPARISONS, *of_lifetimes)
-        if match is None or match["statistic"] not in known:
+        if match is None or match["statistic"] not in ALL_STATISTICS:
             raise UsageError(
-                f"{text!r} is no event. Write a statistic ({', '.join(known)}), a group, a year, < "
-                "or >, and an amount or in YEAR: mean female 2030 < in 2022, or total all 2030 > "
-                "5e9."
+                f"{text!r} is no event. Write a statistic ({', '.join(ALL_STATISTICS)}), a group, "
+                "a year, < or >, and an amount or in YEAR: mean female 2030 < in 2022, or total "
+                "all 2030 > 5e9."
             )
-        lifetime = match["statistic"] in of_lifetimes
+        lifetime = match["statistic"] in OF_LIFETIMES
         if lifetime != (match["year"] is None) or (lifetime and match["reference"]):
             raise UsageError(
                 f"The event {text!r} needs a year after the group."
@@ -472,7 +446,8 @@ class GroupEvent:
                 else f"A lifetime has no year. Leave the years out of the event {text!r}."
             )
         amount = float(match["amount"]) if match["amount"] else None
-        if amount is not None and match["statistic"] in _SHARES and not 0 <= amount <= 1:
+        is_fraction = ALL_STATISTICS[match["statistic"]].is_fraction
+        if amount is not None and is_fraction and not 0 <= amount <= 1:
             raise UsageError(
                 f"The event {text!r} is about a share, which is 0 to 1. Write 0.1 for 10 %."
             )

@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from saga.forecast_warnings import SIMULATED
+from saga.group_statistics import (
+    ALL_STATISTICS,
+    COMPARISONS,
+    GROUP_STATISTICS,
+    LIFETIME_COMPARISONS,
+    OF_LIFETIMES,
+    OF_YEARS,
+)
 from saga.pages.format import estimated_chance, money, number, percent, short, unit_of
 from saga.pages.layout import render_page
-from saga.requests import COMPARISONS, GROUP_STATISTICS, LIFETIME_COMPARISONS
 
 TOTAL = "total"  # level of a margin
-_BY_YEAR = {
-    "persons": "Number of persons",
-    "total": "Sum of earnings",
-    "mean": "Mean earnings, zeros counted",
-    **{f"p{share}": f"{share} % of persons earn less than" for share in (10, 25, 50, 75, 90)},
-    "gini": "Gini coefficient, zeros counted",
-    "zero_share": "Share of persons without earnings",
-    "poverty_share": "Share of persons with less than 60 % of the median of all",
-    "mean_ratio": "Mean earnings of one group over those of another",
-    "mean_gap": "Mean earnings of one group minus those of another",
-    "p50_ratio": "Median earnings of one group over those of another",
-    "p50_gap": "Median earnings of one group minus those of another",
-}
-_OF_LIFETIMES = {
-    "lifetime_mean": "Mean present value of future earnings",
-    **{
-        f"lifetime_p{share}": f"{share} % of persons have a present value of less than"
-        for share in (10, 50, 90)
-    },
-    "lifetime_gini": "Gini coefficient of present values",
-    "lifetime_net_mean": "Mean present value of future earnings after tax",
-    "lifetime_mean_ratio": "Mean present value of one group over that of another",
-    "lifetime_mean_gap": "Mean present value of one group minus that of another",
-    "lifetime_p50_ratio": "Median present value of one group over that of another",
-    "lifetime_p50_gap": "Median present value of one group minus that of another",
-}
-_WITHOUT_UNIT = re.compile("persons|.*gini|.*share|.*ratio")
 _MAX_YEARS, _YEAR_STEP = 8, 5  # of more than 8 years the page has 2030, 2035 .., first and last
 _PAPER_LETTERS, _PADDING = 150, 2  # of a line on A4 in the type of ranges; of a column of it
 _LARGER = 1.3  # width of a letter of values, names and headings, in those of ranges
@@ -119,23 +98,24 @@ def render_group(
         has_persons = statistics.join(inhabited, on=groups, how="semi", maintain_order="left")
         statistics = pl.concat([has_persons, statistics.filter(pairs)])
     sections = []
-    for labels, at in ((_BY_YEAR, shown_years(years)), (_OF_LIFETIMES, [None])):
+    for of_tables, at in ((OF_YEARS, shown_years(years)), (OF_LIFETIMES, [None])):
         shown = statistics.filter(pl.col("year").is_in(at, nulls_equal=True))
-        for statistic, label in labels.items():
-            hidden = pl.col("suppressed") & (statistic != "persons")  # a group is in all years
-            rows = shown.filter(~hidden, statistic=statistic)
+        for name, statistic in of_tables.items():
+            hidden = pl.col("suppressed") & (name != "persons")  # a group is in all years
+            rows = shown.filter(~hidden, statistic=name)
             cells = rows.partition_by(groups, maintain_order=True) if groups else [rows]
             if rows.height:
                 heads = [_words(group).capitalize() for group in groups]
                 columns = ["lifetime" if year is None else str(year) for year in at]
-                scale, scale_name = (1.0, "")
-                if not (has_no_unit := _WITHOUT_UNIT.fullmatch(statistic)):
+                heading, scale = statistic.meaning, 1.0
+                if statistic.is_money:
                     ends = rows.select(pl.max_horizontal(pl.col(_AMOUNTS).abs())).to_series()
                     scale, scale_name = unit_of(float(ends.fill_null(0).max()))  # type: ignore[arg-type]
+                    heading += f", {scale_name}{unit}"
                 of_cells = [_page_row(cell, groups, scale) for cell in cells]
                 sections.append(
                     {
-                        "name": label if has_no_unit else f"{label}, {scale_name}{unit}",
+                        "name": heading,
                         "groups": heads,
                         "blocks": _blocks(heads, columns, of_cells),
                     }
@@ -211,22 +191,22 @@ def _texts(row: Mapping[str, Any], scale: float) -> _Texts:
 
     Amounts are divided by `scale` and have three digits.
     """
-    statistic = row["statistic"]
+    measured = ALL_STATISTICS[row["statistic"]].unit
 
     def text(value: float) -> str:
-        if statistic.endswith("share"):
+        if measured == "share":
             return percent(value)
-        if statistic.endswith(("gini", "ratio")):
+        if measured in ("coefficient", "ratio"):
             return number(value)
-        return money(value) if statistic == "persons" else short(value / scale)
+        return money(value) if measured == "persons" else short(value / scale)
 
     if row["suppressed"] or row["value"] is None:
         return "x" if row["suppressed"] else "", "", ""
-    has_band = row["lower_90"] is not None and statistic != "persons"
+    has_band = row["lower_90"] is not None and measured != "persons"
     limits = f"{text(row['lower_90'])} to {text(row['upper_90'])}" if has_band else ""
     effect = ""
     if has_band and row.get("effect_lower_90") is not None:
-        factor, unit = (100, " points") if statistic.endswith("share") else (1, "")
+        factor, unit = (100, " points") if measured == "share" else (1, "")
         change, low, high = (factor * row[f"effect{end}"] for end in ("", "_lower_90", "_upper_90"))
         show = "{:.1f}".format if unit else text
         effect = f"change {show(change)}{unit} ({show(low)} to {show(high)})"

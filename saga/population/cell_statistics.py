@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga.keyed_random import uniform_each
-from saga.requests import GROUP_STATISTICS
 
 Floats = NDArray[np.float64]
 
 RANDOM_GROUPS = 100  # of persons; a variance of influences has 99 degrees of freedom
-QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}
+SUMS = ("persons", "total")  # 0 if nobody is in the cell; all other statistics are unknown then
 POVERTY_LINE = 0.6  # of the median of all persons of the year, as in Eurostat's at-risk-of-poverty
 _NEAR_LINE = 0.1  # the density at the poverty line is that of earnings as near as this share of it
 
@@ -139,7 +139,7 @@ class PersonPaths:
     def statistics(
         self, median: PathStatistic, everybody: NDArray[np.int_]
     ) -> dict[str, PathStatistic]:
-        """GROUP_STATISTICS by name; NaN on a path without persons.
+        """GROUP_STATISTICS of `saga.group_statistics`; NaN on a path without persons.
 
         Args:
             median: That of all persons of the year, for the poverty line.
@@ -165,26 +165,25 @@ class PersonPaths:
             poor = self._share(earnings < line)
             near_line = self._share((earnings >= low) & (earnings < high)).values
             density = np.where(line > 0, near_line / (high - low), 0.0)
-            statistics = [
-                PathStatistic(persons, by_group - persons * share),
-                PathStatistic(total, amounts_by_group - total * share),
-                PathStatistic(mean, of_mean),
-                *(self.quantile(level) for level in QUANTILES),
-                PathStatistic(gini, np.where(total > 0, of_gini, 0.0)),
-                self._share(earnings == 0),
-                PathStatistic(
-                    poor.values, poor.influence + density * POVERTY_LINE * median.influence
-                ),
-            ]
+            of_poor = poor.influence + density * POVERTY_LINE * median.influence
+            statistics = {
+                "persons": PathStatistic(persons, by_group - persons * share),
+                "total": PathStatistic(total, amounts_by_group - total * share),
+                "mean": PathStatistic(mean, of_mean),
+                **{name: self.quantile(level) for name, level in QUANTILES.items()},
+                "gini": PathStatistic(gini, np.where(total > 0, of_gini, 0.0)),
+                "zero_share": self._share(earnings == 0),
+                "poverty_share": PathStatistic(poor.values, of_poor),
+            }
         empty, weight = persons == 0, float((weights**2).sum() / weights.sum())
         return {
             name: replace(
                 statistic,
-                values=np.where(empty & (k >= 2), np.nan, statistic.values),  # sums are 0
-                influence=np.where(empty & (k >= 2), np.nan, statistic.influence),
+                values=np.where(empty & (name not in SUMS), np.nan, statistic.values),
+                influence=np.where(empty & (name not in SUMS), np.nan, statistic.influence),
                 weight=weight,
             )
-            for k, (name, statistic) in enumerate(zip(GROUP_STATISTICS, statistics, strict=True))
+            for name, statistic in statistics.items()
         }
 
 

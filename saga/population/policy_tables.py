@@ -20,21 +20,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.errors import UsageError
+from saga.group_statistics import (
+    ALL_STATISTICS,
+    GROUP_STATISTICS,
+    OF_LIFETIMES,
+    OF_YEARS,
+    GroupStatistic,
+)
 from saga.population.cell_statistics import PathStatistic, earnings_classes
 from saga.population.disclosure import DisclosureRules, ProgramTime, suppress
 from saga.population.group_bands import GroupBand, band, chance_below_zero
 from saga.population.population_paths import Population, Present, grid_of, statistics_of
 from saga.population.scored_paths import BASE_AMOUNTS, YearPaths, rows_of
 from saga.population.table_grid import Grid, TableCell
-from saga.requests import (
-    COMPARISONS,
-    GROUP_STATISTICS,
-    LIFETIME_COMPARISONS,
-    LIFETIME_STATISTICS,
-    GroupEvent,
-    PopulationRequest,
-    Progress,
-)
+from saga.requests import GroupEvent, PopulationRequest, Progress
 
 Tables = TypeVar("Tables")
 TableSteps = Generator[tuple[int, int], None, Tables]  # years done and in all; then the tables
@@ -322,7 +321,7 @@ def _slice(
         for side in (population, population.reference)
         if side is not None
     ]
-    shown = GROUP_STATISTICS + COMPARISONS if year else LIFETIME_STATISTICS + LIFETIME_COMPARISONS
+    shown = OF_YEARS if year else OF_LIFETIMES
     bands = []
     for each in zip(*(statistics_of(side, grid, taxes) for side, taxes in sides), strict=True):
         cells, names, statistics = each[0]
@@ -390,14 +389,14 @@ def _rows(
     """A row for each statistic of a cell, rounded; without values if the cell is hidden."""
     for cells, names, bands, effects in table_slice.bands:
         is_hidden = any(bool(hidden[cell]) for cell in cells)
-        for statistic, of_statistic in bands.items():
-            limits, values = _limits(statistic), of_statistic._asdict()
+        for title, of_statistic in bands.items():
+            statistic, values = ALL_STATISTICS[title], of_statistic._asdict()
             values = {
-                name: None if value is None else np.clip(value, *limits)
+                name: None if value is None else np.clip(value, *statistic.limits)
                 for name, value in values.items()
             }
-            if statistic in effects:  # its first three fields
-                values |= zip(EFFECT, effects[statistic], strict=False)
+            if title in effects:  # its first three fields
+                values |= zip(EFFECT, effects[title], strict=False)
             shown = {
                 name: None
                 if is_hidden or value is None or not np.isfinite(value)
@@ -405,7 +404,7 @@ def _rows(
                 for name, value in values.items()
             }
             levels = dict(zip(grid.groups, names, strict=True))
-            yield {**levels, "statistic": statistic, **shown, "suppressed": is_hidden}
+            yield {**levels, "statistic": title, **shown, "suppressed": is_hidden}
 
 
 def _chance_rows(
@@ -451,19 +450,11 @@ def _chance_rows(
         }
 
 
-def _limits(statistic: str) -> tuple[float, float]:
-    """The least and largest value that a statistic can have."""
-    if statistic.endswith("gap"):
-        return -np.inf, np.inf
-    return 0.0, 1.0 if statistic.endswith(("share", "gini")) else np.inf
-
-
-def _rounded(statistic: str, value: float, rules: DisclosureRules) -> float:
-    if statistic == "persons":
-        return float(round(value / rules.count_base) * rules.count_base)
-    if statistic.endswith(("share", "gini", "ratio")):
+def _rounded(statistic: GroupStatistic, value: float, rules: DisclosureRules) -> float:
+    if not statistic.is_money and statistic.unit != "persons":
         return round(float(value), _DIGITS)
-    return float(round(value / rules.amount_base) * rules.amount_base)
+    base = rules.amount_base if statistic.is_money else rules.count_base
+    return float(round(value / base) * base)
 
 
 def _transitions(

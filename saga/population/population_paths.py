@@ -16,11 +16,13 @@ from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.files.data_frames import Rows
 from saga.forecast_warnings import ForecastWarning
+from saga.group_statistics import COMPARISONS, GROUP_STATISTICS
 from saga.model_error import EVERYBODY, GROUPS, ModelError
 from saga.pages.group import TOTAL
 from saga.population.career_groups import with_career_groups
 from saga.population.cell_statistics import (
     RANDOM_GROUPS,
+    SUMS,
     PathStatistic,
     PersonPaths,
     random_groups,
@@ -37,7 +39,7 @@ from saga.population.scored_paths import (
     rows_of,
 )
 from saga.population.table_grid import Grid, TableCell
-from saga.requests import COMPARISONS, GROUP_STATISTICS, PopulationRequest
+from saga.requests import PopulationRequest
 from saga.schema import BY_NAME
 from saga.tax.tax_rules import TaxRule, resolve_tax
 
@@ -296,7 +298,7 @@ class Present:
             return cell.statistics(median, self.random_groups)
         nobody = np.zeros((RANDOM_GROUPS, self.earnings.shape[1]))
         none, unknown = (PathStatistic(of_all[0], of_all) for of_all in (nobody, nobody * np.nan))
-        return dict.fromkeys(GROUP_STATISTICS, unknown) | {"persons": none, "total": none}
+        return dict.fromkeys(GROUP_STATISTICS, unknown) | dict.fromkeys(SUMS, none)
 
 
 def _position(group: str) -> Callable[[str], tuple[int, int, str]]:

@@ -21,6 +21,7 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.entrants import Entrants, entrants_from
 from saga.errors import InputError, SagaError
+from saga.group_statistics import GROUP_STATISTICS
 from saga.population.cell_statistics import PathStatistic
 from saga.population.disclosure import DisclosureRules
 from saga.population.group_bands import band
@@ -33,7 +34,7 @@ from saga.population.population_paths import (
     statistics_of,
 )
 from saga.population.scored_paths import PathRows
-from saga.requests import GROUP_STATISTICS, PopulationRequest
+from saga.requests import PopulationRequest
 
 Floats = NDArray[np.float64]
 ORIGIN, LAST, PATHS = 2022, 2070, 5
