@@ -380,12 +380,15 @@ def _check_schema(stored: Mapping[str, Any], path: Path, version: str) -> None:
     def binding(described: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return [tuple(column[key] for key in _BINDING) for column in described["columns"]]
 
+    ours = binding(describe_schema())
     try:
-        is_same = binding(stored) == binding(describe_schema())
+        theirs = binding(stored)
     except (KeyError, TypeError):
-        is_same = False
-    if not is_same:
+        theirs = []
+    if theirs != ours:
+        differing = (str(c[0]) for c in [*ours, *theirs] if (c in ours) != (c in theirs))
+        named = ", ".join(list(dict.fromkeys(differing))[:5]) or "in another order"
         raise BundleError(
-            f"{path / 'schema.json'} describes other columns than this version of SAGA has. "
-            f"Install version {version} of saga-forecast, or train the bundle again."
+            f"{path / 'schema.json'} describes other columns than this version of SAGA has "
+            f"({named}). Install version {version} of saga-forecast, or train the bundle again."
         )

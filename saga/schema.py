@@ -222,7 +222,7 @@ BY_NAME: dict[str, Column] = {column.name: column for column in COLUMNS}
 NAMES: tuple[str, ...] = tuple(BY_NAME)
 REQUIRED: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.required)
 MONEY: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.kind == "money")
-# The model's inputs, in the order of the token's subvectors: 15 continuous, 10 categorical.
+# The model's inputs, in the order of the token's subvectors.
 CONTINUOUS: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.kind in ("money", "number"))
 CATEGORICAL: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.kind == "category")
 STATIC: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.static)

@@ -178,7 +178,7 @@ def test_another_format_version_and_another_column_table_say_which_version_to_in
         patch.setattr("saga.files.bundle_folder.current_version", lambda: "8.8")
         write(tmp_path / "c")
     monkeypatch.setattr("saga.schema.COLUMNS", schema.COLUMNS[:-1])
-    with pytest.raises(BundleError, match=r"schema\.json.*8\.8"):
+    with pytest.raises(BundleError, match=r"schema\.json.*\(exit_reason\).*8\.8"):
         Bundle.load(tmp_path / "c")
 
 
