@@ -1,10 +1,9 @@
 """The rival forecasters that the model is compared with, by name.
 
 To add one, write a file with a class of the form `saga.evaluation.protocol.Baseline`, and register
-it in BASELINES by its `name`. `saga evaluate --baselines NAME` then uses it, and
-`tests/evaluation/baselines/test_baselines.py` tests it with the others (a short fit: `QUICK`).
-Describe it in `docs/method/baselines.md`, and in METHODS
-of `evaluation/report/contest_summary.py`, or the page does not list it.
+it by its `name` in BASELINES and in MEANINGS, whose words are those of the page. `saga evaluate
+--baselines NAME` then uses it, and `tests/evaluation/baselines/test_baselines.py` tests it with the
+others (a short fit: `QUICK`). Describe it in `docs/method/baselines.md`.
 
 Parts for all of them: `person_states.known_states` (known earnings of each person and year),
 `origin_states.states_at` (the last ones before each origin), `realised_earnings` of
@@ -37,10 +36,22 @@ BASELINES: dict[str, Callable[[], Baseline]] = {
     "ff": FeedForward,
     "gkos": Gkos,
 }
+MEANINGS = {
+    "carry": "last earnings, with the changes that are usual",
+    "groupq": "quantiles of people of the same age and past earnings",
+    "ar1": "autoregression",
+    "abb": "the process of Arellano, Blundell and Bonhomme",
+    "gkos": "the process of Guvenen, Karahan, Ozkan and Song",
+    "gbt": "boosted trees",
+    "ff": "a feed-forward network",
+    "lstm": "a recurrent network",
+    "deepar": "a recurrent network of another library",
+}
 
 __all__ = [
     "BASELINES",
     "LSTM",
+    "MEANINGS",
     "AutoRegression",
     "BoostedTrees",
     "CarryForward",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
+from saga.evaluation.baselines import MEANINGS
 from saga.evaluation.report.evaluation_results import Results
 from saga.evaluation.scoring.comparison import BUNDLE_NAME, PERSON, SURE, verdict_lines
 from saga.evaluation.scoring.gap import CLAIRVOYANT
@@ -18,17 +19,9 @@ SIMPLE_RULES = {
 }
 
 METHODS = {
-    "saga": "the bundle that is judged",
-    "carry": "last earnings, with the changes that are usual",
-    "groupq": "quantiles of people of the same age and past earnings",
-    "ar1": "autoregression",
-    "abb": "the process of Arellano, Blundell and Bonhomme",
-    "gkos": "the process of Guvenen, Karahan, Ozkan and Song",
-    "gbt": "boosted trees",
-    "ff": "a feed-forward network",
-    "lstm": "a recurrent network",
-    "deepar": "a recurrent network of another library",
-    "clairvoyant": "knows the process of the simulation, a bound",
+    BUNDLE_NAME: "the bundle that is judged",
+    **MEANINGS,
+    CLAIRVOYANT: "knows the process of the simulation, a bound",
 }
 
 

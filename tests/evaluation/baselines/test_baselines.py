@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import polars as pl
 import pytest
-from saga.evaluation.baselines import BASELINES, LSTM, CarryForward, FeedForward, GroupQuantiles
+from saga.evaluation.baselines import (
+    BASELINES,
+    LSTM,
+    MEANINGS,
+    CarryForward,
+    FeedForward,
+    GroupQuantiles,
+)
 from saga.evaluation.baselines.trees.gbt import BoostedTrees
 from saga.evaluation.protocol import Baseline
 from saga.evaluation.scoring.ensemble_scores import crps_log
@@ -79,6 +86,10 @@ CONTESTANTS = [pytest.param(name, marks=[pytest.mark.thorough] * (name in SLOW))
 def fitted(request: pytest.FixtureRequest, random_walk: Make) -> tuple[Panel, Baseline]:
     panel = random_walk(300, seed=3)
     return panel, QUICK[request.param]().fit(panel, seed=0)
+
+
+def test_every_baseline_has_its_words_on_the_page() -> None:
+    assert MEANINGS.keys() == BASELINES.keys()
 
 
 def test_carry_is_calibrated_and_nearly_sharp_if_growth_is_independent(
