@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -30,9 +29,7 @@ from saga.tax.tax_rules import TaxRule
 from saga.training_records import TrainingRecords
 
 Array = NDArray[np.float64]
-_MONEY_COLUMNS = re.compile(
-    "mean|tax_mean|earnings|q[0-9.]+|(band_|positive_)?(lower|upper)_.*|(at_least|at_most)_.*"
-)
+_WITHOUT_UNIT = ("p_zero", "rate", "wage_index")  # other columns of fractions are money
 Column = NDArray[np.generic] | pl.Series
 
 
@@ -160,7 +157,7 @@ def round_amounts(frame: pl.DataFrame, decimals: int | None) -> pl.DataFrame:
         return frame
     rounded = frame.clone()
     for j, column in enumerate(frame):
-        if _MONEY_COLUMNS.fullmatch(column.name):
+        if column.dtype.is_float() and column.name not in _WITHOUT_UNIT:
             rounded.replace_column(j, _rounded(column, decimals))
     return rounded
 
