@@ -25,17 +25,7 @@ from saga.api.logs import error_location
 from saga.api.openapi import HEADER_TEXTS, body_components
 from saga.api.problems import ProblemError
 from saga.api.refusals import refused
-from saga.api.routes import (
-    calibration,
-    explorer,
-    forecasts,
-    health,
-    jobs,
-    lifetimes,
-    model,
-    outcomes,
-    populations,
-)
+from saga.api.routes import OPEN_ROUTERS, ROUTERS
 from saga.api.security import KeyStore, check_exposure, check_local, identify
 from saga.api.service import Service
 from saga.api.settings import Settings
@@ -118,10 +108,10 @@ def create_app(
     app.state.service = service
     app.state.key_store = key_store
     problems.install(app)
-    app.include_router(health.open_router)
-    app.include_router(explorer.router)
-    for routes in (forecasts, lifetimes, populations, jobs, outcomes, model, calibration, health):
-        app.include_router(routes.router, dependencies=[Depends(identify)])
+    for router in OPEN_ROUTERS:
+        app.include_router(router)
+    for router in ROUTERS:
+        app.include_router(router, dependencies=[Depends(identify)])
     if settings.origins:
         app.add_middleware(
             CORSMiddleware,

@@ -4,8 +4,8 @@ To add one, write a file with a `router` whose route has a `name`, a `summary`, 
 `response_model` and `responses=problem_responses(...)` with each status that it answers above 399
 except 500. `model.py` is the shortest example. Then:
 
-- `create_app` of `saga.api.app` includes the router; a new tag has its text in `_TAGS` there.
-  `identify` is added there, so a route without a further dependency opens to every valid key.
+- ROUTERS below lists the router; `create_app` of `saga.api.app` adds `identify`, so a route without
+  a further dependency opens to every valid key. A new tag has its text in `_TAGS` there.
 - A key needs a scope if the route asks for it: a parameter `caller: ForecastCaller` or
   `OutcomesCaller`, or `dependencies=[Depends(require_scope(...))]` (`saga.api.security`).
 - `CurrentService` gives `service.forecaster`, with bundle and facts, or answers 503 until it is
@@ -21,3 +21,30 @@ Tests: `ask` of `tests.api.conftest` needs no bundle and is quick (401, 403); th
 is a running service. `tests/api/test_openapi.py` checks the description of every endpoint, and
 `tests/api/test_service.py` calls each at random. A file may not have the name of another module.
 """
+
+from saga.api.routes import (
+    calibration,
+    explorer,
+    forecasts,
+    health,
+    jobs,
+    lifetimes,
+    model,
+    outcomes,
+    populations,
+)
+
+OPEN_ROUTERS = (health.open_router, explorer.router)  # without a key
+ROUTERS = tuple(
+    module.router
+    for module in (
+        forecasts,
+        lifetimes,
+        populations,
+        jobs,
+        outcomes,
+        model,
+        calibration,
+        health,
+    )
+)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import polars as pl
 import pytest
@@ -19,6 +19,7 @@ from pydantic import SecretStr
 from saga.api.app import create_app
 from saga.api.settings import Settings
 
+from saga.forecast_warnings import WarningCode
 from tests.waiting import awaited
 
 if TYPE_CHECKING:
@@ -84,6 +85,17 @@ def test_every_operation_has_a_name_texts_and_its_errors(schema: dict[str, Any])
     for name, component in schema["components"]["schemas"].items():
         if name.endswith("Request"):
             assert "example" in component, name
+
+
+def test_the_documentation_names_every_endpoint_setting_and_warning(schema: dict[str, Any]) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    text = "".join((docs / name).read_text() for name in ("service.md", "operation.md"))
+    for path in schema["paths"]:
+        assert f"`{path}`" in text or f" {path}`" in text, path
+    for name in Settings.model_fields:
+        assert f"`SAGA_{name.upper()}`" in text, name
+    for code in get_args(WarningCode):
+        assert f"`{code}`" in text, code
 
 
 @pytest.mark.thorough

@@ -185,15 +185,6 @@ def test_a_taken_port_is_an_error_before_anything_is_loaded(tmp_path: Path) -> N
         serve(Settings.of(bundle=tmp_path, port=server.getsockname()[1]))
 
 
-def test_the_documentation_names_every_endpoint_and_every_setting(service: Running) -> None:
-    docs = Path(__file__).parents[2] / "docs"
-    text = "".join((docs / name).read_text() for name in ("service.md", "operation.md"))
-    for path in service.client.get("/openapi.json").json()["paths"]:
-        assert f"`{path}`" in text or f" {path}`" in text, path
-    for name in Settings.model_fields:
-        assert f"`SAGA_{name.upper()}`" in text, name
-
-
 def test_the_printed_curl_fits_a_bundle_in_another_currency(
     start: Start, tiny_bundle: Path, tmp_path: Path
 ) -> None:
