@@ -202,13 +202,14 @@ class PensionLaw:
                 f"{currency}. Give a rule file for {currency}."
             )
         names = {rule.index, rule.floor_index, rule.ceiling_index}
-        known = {name: series.values for name, series in facts.series.items()} | {
+        of_facts = facts.series if currency == "SEK" else {}  # whose amounts are in SEK
+        known = {name: series.values for name, series in of_facts.items()} | {
             name: values for name, values in rule.series.items() if name != _OWN_PRICES
         }
         if lacking := sorted(names - known.keys()):
             raise UsageError(
                 f"The pension rule {rule.title!r} needs the yearly amounts {lacking[0]}. Give them "
-                "under `series`, or in facts of your own."
+                f"in {currency} under `series`, or, if that is SEK, in facts of your own."
             )
         prices = rule.series.get(_OWN_PRICES) or (facts.price_index if currency == "SEK" else {})
         amounts = {name: known[name] for name in names}
@@ -343,8 +344,8 @@ def _on_top_of(base: object, content: dict[str, Any], place: str) -> dict[str, A
     _refuse([("base", not is_known, "there is no rule of this name", fix)], place)
     below = _content(str(base), str(base))
     merged = {**below, "title": f"{below['title']}, changed", **content}
-    for key, names in _CHOICES.items():
-        is_other = merged[key] in names and merged[key] != below[key]
+    for key in (*_CHOICES, "currency"):  # the amounts and steps of the base are in its currency
+        is_other = merged[key] != below[key] and merged[key] in _CHOICES.get(key, (merged[key],))
         fix = f"Leave it out, or write a rule without `base`: {base} has {below[key]}."
         _refuse([(key, is_other, "not that of the base", fix)], place)
     # What the base alone uses: a changed rule may have other amounts.

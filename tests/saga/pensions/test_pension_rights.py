@@ -44,6 +44,15 @@ INCOME_BASE = dict(
 # Indexed monthly average -> monthly benefit of those who reach 62 in 2022, 2023 and 2024.
 BEND_POINTS = {2022: (1_024, 6_172), 2023: (1_115, 6_721), 2024: (1_174, 7_078)}
 
+# The formula of best years in SEK.
+BEST_YEARS = """title: own
+source: own
+currency: SEK
+formula: best_years
+kind: yearly_pension
+index: income_base_amount
+first_year: 2003
+"""
 ONE_YEAR = {"person_id": "1", "birth_year": 1985, "earnings": 3e5, "year": [2022]}
 
 
@@ -193,7 +202,7 @@ def test_the_law_is_that_of_the_year_of_eligibility() -> None:
         assert (at([50, 62, 64], later) == at([50, 62, 64], "")).all(), name
 
 
-@pytest.mark.parametrize("rule", ["se", "base: us\ncurrency: SEK\n"])
+@pytest.mark.parametrize("rule", ["se", BEST_YEARS])
 def test_rights_at_an_age_do_not_depend_on_the_other_ages(
     forecaster: Forecaster, rule: str
 ) -> None:
@@ -251,7 +260,7 @@ def test_a_balance_is_not_compared_with_a_yearly_pension(forecaster: Forecaster)
 
 def test_earnings_that_count_from_after_the_index_age_are_refused(forecaster: Forecaster) -> None:
     panel = read_panel(pl.DataFrame(ONE_YEAR))
-    rule = PensionSource("base: us\ncurrency: SEK\n")
+    rule = PensionSource(BEST_YEARS)
     with pytest.raises(UsageError, match="to age 60, before the first age that counts, 62"):
         forecaster.pensions(panel, PensionRequest(rule, first_age=62, ages=(64,)), Draws(n_paths=4))
 

@@ -110,6 +110,8 @@ def test_the_command_line_reads_a_file_and_a_name(tmp_path: Path) -> None:
         ("base: se\nkind: pension\n", "r.yaml, kind: unknown"),
         ("base: se\nkind: yearly_pension\n", "r.yaml, kind: not that of the base"),
         ("base: se\nformula: best_years\n", "r.yaml, formula: not that of the base"),
+        ("base: us\ncurrency: SEK\n", "currency: not that of the base .* us has USD"),
+        ("base: se\ncurrency: EUR\n", "currency: not that of the base .* se has SEK"),
         (OWN.replace("kind: balance\n", ""), "r.yaml, kind: a text is missing Write balance or"),
         (OWN.replace("sum", "best_years"), "r.yaml, kind: best_years gives a yearly pension"),
         (f"{OWN}floor_index: price_base_amount\n", "price_amounts: not said for price_base_amount"),
@@ -181,6 +183,12 @@ def test_a_faulty_rule_file_is_refused_with_its_place(
 def test_a_rule_that_does_not_fit_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         of(text)
+
+
+def test_the_amounts_of_the_facts_are_not_those_of_another_currency() -> None:
+    euro = PensionSource(OWN.replace("SEK", "EUR"))
+    with pytest.raises(UsageError, match="amounts income_base_amount"):
+        PensionLaw.of(euro, shipped_facts(), 2022, "EUR")
 
 
 @pytest.mark.parametrize("floor_index", ["price_base_amount", "income_base_amount"])
