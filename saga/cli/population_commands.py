@@ -197,6 +197,12 @@ def align(
     ] = "adjust",
     panel: _Panel = None,
     weights: _Weights = None,
+    residents: Annotated[
+        bool,
+        typer.Option(
+            "--residents", help="Only who is alive and in the country (paths with --circumstances)."
+        ),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Adjust paths, or weight persons, so that totals by year and group equal official ones.
@@ -212,13 +218,14 @@ def align(
     from saga.population.scored_paths import ScoredPaths, read_persons
 
     check_new_folder(out)
-    run, official = ScoredPaths(scored), read_targets(targets)
+    run, official = ScoredPaths(scored), read_targets(targets, of_residents=residents)
     persons = read_persons(run, _read(run, panel, reading), official.groups, weights)
     settings: dict[str, object] = {
         "method": method,
         "targets": open_file(targets).digest(),
         "groups": list(official.groups),
         "weighted": weights is not None,
+        "residents": residents,
     }
     with new_folder(out) as folder:
         if method == "adjust":

@@ -24,12 +24,13 @@ from scipy.sparse import csr_matrix
 from saga.batch.run_folder import MANIFEST, put_part
 from saga.data.files import name_of, place_of_row, read_small
 from saga.data.groups import UNKNOWN
-from saga.errors import InputError, Problem
+from saga.errors import InputError, Problem, UsageError
 from saga.files.data_frames import Rows
 from saga.files.folders import Folder, put_json
 from saga.files.tables import read_provenance
 from saga.population.group_bands import central_range
 from saga.population.scored_paths import ScoredPaths, person_levels
+from saga.states.codes import ABROAD, DEAD
 
 Floats = NDArray[np.float64]
 
@@ -43,11 +44,13 @@ class Targets:
     """Official totals or means: `year`, the columns `groups`, and `total` or `mean`.
 
     In the frame a group has the prefix `target_`, because paths may have a column of its name.
+    `of_residents` targets are about persons who are alive and in the country.
     """
 
     frame: pl.DataFrame
     groups: tuple[str, ...]
     statistic: str
+    of_residents: bool = False
 
     @property
     def keys(self) -> list[str]:
@@ -68,7 +71,7 @@ class Targets:
         return frame.rename({_label(name): name for name in self.groups})
 
 
-def read_targets(source: Rows) -> Targets:
+def read_targets(source: Rows, *, of_residents: bool = False) -> Targets:
     """The targets of a file, whose path or URL is given, or of a data frame.
 
     Raises InputError for missing, repeated or impossible values.
@@ -100,7 +103,8 @@ def read_targets(source: Rows) -> Targets:
         raise InputError(f"{name} has targets that cannot be met", [problem])
     if frame.select("year", *groups).is_duplicated().any():
         raise InputError(f"{name} has two targets of one year and group. Keep one of them.")
-    return Targets(frame.rename({name: _label(name) for name in groups}), groups, statistic)
+    labels = {name: _label(name) for name in groups}
+    return Targets(frame.rename(labels), groups, statistic, of_residents)
 
 
 def _label(group: str) -> str:
@@ -112,9 +116,17 @@ def compare(scored: ScoredPaths, persons: pl.DataFrame, targets: Targets) -> pl.
 
     Columns: the targets' keys, `target`, `before` (over all paths), `persons` (mean over paths),
     the 90 % range over paths (`lower_90`, `upper_90`) and `percentile`, the share of paths below
-    the target. A path without persons in a cell has the total 0 there, and no mean. Raises
-    InputError if paths have no earnings in a target's cell.
+    the target. A path without persons in a cell has the total 0 there, and no mean.
+
+    Raises:
+        UsageError: If targets are about residents and the paths do not have who is one.
+        InputError: If paths have no earnings in a target's cell.
     """
+    if targets.of_residents and "state" not in scored.columns:
+        raise UsageError(
+            "The paths have no column state, so nobody knows who is in the country. Score again "
+            "with --circumstances."
+        )
     # Part by part, because a sum whose order changes has other last digits in each run.
     sums = [
         _labelled(scored, persons, targets, part)
@@ -218,6 +230,7 @@ def balance(
     rows = frame.lazy().with_row_index("row").select("row", "person_id")
     sums = pl.concat(
         _labelled(scored, persons, targets, part)
+        .filter(pl.col("weight") > 0)
         .join(cells.lazy(), on=targets.keys, how="inner", maintain_order="left")
         .group_by("person_id", "cell", maintain_order=True)
         .agg(pl.col("earnings").sum(), persons=pl.len())
@@ -292,10 +305,13 @@ def effective_persons(weights: Floats) -> float:
 def _labelled(
     scored: ScoredPaths, persons: pl.DataFrame, targets: Targets, part: str
 ) -> pl.LazyFrame:
-    """The rows of a part, with the weight and groups of each person as text."""
+    """The rows of a part, with the weight, 0 of whom targets leave out, and groups as text."""
     known = scored.scan([part]).join(
         persons.lazy(), on="person_id", how="left", maintain_order="left"
     )
+    if targets.of_residents:
+        is_gone = pl.col("state").cast(pl.String).is_in([DEAD, ABROAD])
+        known = known.with_columns(weight=pl.when(is_gone).then(0.0).otherwise("weight"))
     return known.with_columns(
         (
             pl.col(name).cast(pl.String).fill_null(UNKNOWN)

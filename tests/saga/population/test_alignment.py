@@ -135,6 +135,43 @@ def test_means_are_met_with_the_persons_that_a_group_has_then(
     assert (table["before"] < table["upper_90"]).all()
 
 
+@pytest.mark.parametrize("method", ["adjust", "weights"])
+@pytest.mark.parametrize("statistic", ["total", "mean"])
+def test_targets_about_residents_hold_without_the_dead_and_who_is_abroad(
+    statistic: str, method: str, scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    rows = pl.read_parquet(scored / "part-*.parquet")
+    number = pl.col("person_id").cast(pl.Int32) + pl.col("path") + pl.col("year")
+    state = pl.when(number % 9 == 0).then(pl.lit("abroad")).when(number % 7 == 0)
+    state = state.then(pl.lit("dead")).when(number % 5 > 0).then(pl.lit("employed"))
+    rows = rows.with_columns(state=state.cast(pl.Enum(["employed", "dead", "abroad"])))
+    paths, targets, out = tmp_path / "paths", tmp_path / "targets.csv", tmp_path / "out"
+    write_scored(paths, rows)
+    wanted = [1.1 * PERSONS * 140_000, 1.02 * PERSONS * 140_000]
+    wanted = [amount / (1 if statistic == "total" else PERSONS) for amount in wanted]
+    pl.DataFrame({"year": [2023, 2024], statistic: wanted}).write_csv(targets)
+    _align(paths, panel, targets, out, "--residents", "--method", method)
+    if method == "adjust":
+        rows = pl.read_parquet(out / "part-*.parquet").with_columns(weight=1.0)
+        assert rows.height == PERSONS * YEARS * PATHS, "nobody is lost"
+    else:
+        rows = rows.join(pl.read_parquet(out / "weights.parquet"), on="person_id")
+    there = rows.filter(~pl.col("state").is_in(["dead", "abroad"]).fill_null(value=False))
+    sums = there.group_by("year").agg(
+        total=(pl.col("weight") * pl.col("earnings")).sum() / PATHS,
+        mean=(pl.col("weight") * pl.col("earnings")).sum() / pl.col("weight").sum(),
+    )
+    assert sums.sort("year")[statistic][:2].to_list() == pytest.approx(wanted, rel=1e-5)
+    assert pl.read_csv(out / "alignment.csv")["after"].to_list() == pytest.approx(wanted, rel=1e-5)
+
+
+def test_residents_are_known_from_states_only(scored: Path, panel: Path, tmp_path: Path) -> None:
+    targets = tmp_path / "targets.csv"
+    targets.write_text("year,mean\n2023,1\n")
+    line = ("align", scored, "--targets", targets, "--panel", panel, "--out", tmp_path / "out")
+    assert "--circumstances" in refusal(*line, "--residents")
+
+
 @pytest.mark.parametrize(("statistic", "below"), [("total", 1 - 4 / PATHS), ("mean", 0.0)])
 def test_a_path_without_persons_in_a_group_has_a_total_of_zero(
     statistic: str, below: float, panel: Path, tmp_path: Path
