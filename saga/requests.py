@@ -475,7 +475,8 @@ class PopulationRequest:
     Args:
         by: Groups: categories of the panel or of life courses, age, cohort, birth_year, and
             base_amounts and career_fifth of the paths (docs/how-to/policy-tables.md).
-        compare: Pairs of levels of one group, such as male/female: ratio and gap on every path.
+        compare: Pairs of levels of one group, such as male/female, or female/total: ratio and gap
+            on every path.
         events: Events whose chance is asked (`GroupEvent`).
         until: Last year; None: the one up to which the most values can be published.
         rate: Real discount rate of lifetimes.
@@ -503,7 +504,7 @@ class PopulationRequest:
     ] = ()
     compare: Annotated[
         Sequence[str],
-        Option("Pairs of levels whose ratio and gap are computed, such as male/female."),
+        Option("Pairs whose ratio and gap are computed, such as male/female or female/total."),
     ] = ()
     events: Annotated[
         Sequence[str],

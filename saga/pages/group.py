@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -76,12 +76,15 @@ def entrants_until(provenance: Mapping[str, Any], year: int) -> float:
 
 
 def render_group(
-    statistics: pl.DataFrame, provenance: Mapping[str, Any], suppressed_until: Mapping[int, int]
+    statistics: pl.DataFrame,
+    transitions: pl.DataFrame,
+    provenance: Mapping[str, Any],
+    suppressed_until: Mapping[int, int],
 ) -> str:
-    """The page: a table per statistic, with a row per group and a column per year.
+    """The page: a table per statistic, with a row per group and a column per year; then flows.
 
     Groups are in the order of the statistics; those suppressed are in the table of persons alone.
-    `statistics` and `suppressed_until` are those of `saga.population.policy_tables.PolicyTables`.
+    All frames are those of `saga.population.policy_tables.PolicyTables`.
     """
     described = describe_suppressed(statistics, suppressed_until)
     events = statistics.filter(statistic="chance")
@@ -120,6 +123,7 @@ def render_group(
                         "blocks": _blocks(heads, columns, of_cells),
                     }
                 )
+    sections += _flows(transitions)
     by = [_words(group) for group in groups]
     values = {
         "title": "Earnings of a population" + (f" by {' and '.join(by)}" if by else ""),
@@ -144,6 +148,24 @@ def render_group(
         },
     }
     return render_page("group.html", values)
+
+
+def _flows(transitions: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """Tables of the later class of persons by groups and class, without those suppressed."""
+    groups = transitions.columns[2 : transitions.columns.index("to_class")]
+    known = transitions.drop_nulls("share").with_columns(
+        statistic=pl.lit("share"), value="share", lower_90=None
+    )
+    years = known["year"].unique().sort().to_list()
+    for year in shown_years(years) if years else ():
+        rows = known.filter(year=year)
+        of_cells = [_page_row(cell, groups, 1.0) for cell in rows.partition_by(groups)]
+        heads = [_words(group).capitalize() for group in groups]
+        yield {
+            "name": f"Persons of {year} by their class in {rows['to_year'][0]}",
+            "groups": heads,
+            "blocks": _blocks(heads, rows["to_class"].unique(maintain_order=True), of_cells),
+        }
 
 
 def _chance(row: Mapping[str, Any]) -> str:

@@ -126,7 +126,7 @@ def table_steps(
         raise UsageError(f"The tables begin in {paths.full_years[0]}. Choose a later last year.")
     grid = grid_of(population, request)
     of_events = _EventStatistics.of(request.group_events, grid, population, years)
-    slices: dict[int | None, _Slice] = {}
+    bands: dict[int | None, list[_CellBands]] = {}
     hidden = np.zeros(grid.shape, dtype=np.bool_)
     hidden_by: dict[int, Flags] = {}
     program_time = ProgramTime()
@@ -139,12 +139,18 @@ def table_steps(
     lifetimes: list[int | None] = [] if set(grid.groups) & set(paths.columns) else [None]
     for done, at in enumerate([*lifetimes, *years]):
         yield done, len(years)
-        slices[at] = present = _slice(population, grid, rules, at, request, of_events)
-        hidden, entries = present.behind.hide(grid, rules, at, hidden, program_time)
+        sides = [
+            _present(side, grid, at, request.rate)
+            for side in (population, population.reference)
+            if side is not None
+        ]
+        behind = _Behind.of([side for side, _ in sides], grid, rules)
+        hidden, entries = behind.hide(grid, rules, at, hidden, program_time)
+        bands[at] = _bands(population, sides, grid, at, of_events, hidden)
         log += entries
         if at is not None:
             hidden_by[at] = hidden
-            inhabited += sum(persons for persons, _ in present.behind.magnitudes) > 0
+            inhabited += sum(persons for persons, _ in behind.magnitudes) > 0
             in_groups = (inhabited * ~hidden).ravel()[: hidden.size - 1 or None]
             published[at] = in_groups.sum()
     last = years[-1] if until else max(years, key=lambda year: (published[year], year))
@@ -161,7 +167,7 @@ def table_steps(
     rows: list[dict[str, object]] = [
         {"year": at, **row}
         for at in [*years, *lifetimes]
-        for row in _rows(slices[at], grid, hidden, rules)
+        for row in _rows(bands[at], grid, hidden, rules)
     ]
     rows += _chance_rows(request.group_events, grid, of_events, hidden_by, last, population)
     yield len(hidden_by), len(hidden_by)
@@ -241,22 +247,12 @@ class _Behind:
         return hidden, log
 
 
-@dataclass(frozen=True)
-class _Slice:
-    """What one year of a table has, or its lifetimes.
-
-    Attributes:
-        behind: What decides which cells are hidden.
-        bands: The cell, or the two that are compared; the names of groups; by statistic, and effect
-            on a statistic, bands.
-    """
-
-    behind: _Behind
-    bands: list[
-        tuple[tuple[TableCell, ...], tuple[str, ...], dict[str, GroupBand], dict[str, GroupBand]]
-    ]
-
-
+# The cell, or the two that are compared; the names of groups; by statistic, and effect on a
+# statistic, bands.
+_CellBands = tuple[
+    tuple[TableCell, ...], tuple[str, ...], dict[str, GroupBand], dict[str, GroupBand]
+]
+_HIDDEN = GroupBand(np.nan)
 _Key = tuple[int | None, tuple[str, ...], str]  # year, names of the cell or comparison, statistic
 
 
@@ -307,27 +303,29 @@ class _EventStatistics:
                 self.statistics[key] = statistic
 
 
-def _slice(
+def _bands(
     population: Population,
+    sides: Sequence[tuple[Present, Floats | None]],
     grid: Grid,
-    rules: DisclosureRules,
     year: int | None,
-    request: PopulationRequest,
     of_events: _EventStatistics,
-) -> _Slice:
-    """The cells of a year, or of lifetimes."""
-    sides = [
-        _present(side, grid, year, request.rate)
-        for side in (population, population.reference)
-        if side is not None
-    ]
+    hidden: Flags,
+) -> list[_CellBands]:
+    """The bands of a year, or of lifetimes, without those of `hidden` cells.
+
+    `sides` has the persons and the tax on them, of the population and of its reference.
+    """
     shown = OF_YEARS if year else OF_LIFETIMES
-    bands = []
+    bands: list[_CellBands] = []
     for each in zip(*(statistics_of(side, grid, taxes) for side, taxes in sides), strict=True):
         cells, names, statistics = each[0]
         prefix = "" if year else "lifetime_"
         statistics = {f"{prefix}{name}": statistic for name, statistic in statistics.items()}
         of_events.keep(year, names, statistics)
+        if any(bool(hidden[cell]) for cell in cells):  # most cells of many groups
+            of_cell = dict.fromkeys((name for name in statistics if name in shown), _HIDDEN)
+            bands.append((cells, names, of_cell, of_cell if each[1:] else {}))
+            continue
         of_cell = {
             name: band(
                 statistic,
@@ -345,7 +343,7 @@ def _slice(
             for name, other in others.items()
         }
         bands.append((cells, names, of_cell, effects))
-    return _Slice(_Behind.of([side for side, _ in sides], grid, rules), bands)
+    return bands
 
 
 def _present(
@@ -384,10 +382,10 @@ def _keep_records(
 
 
 def _rows(
-    table_slice: _Slice, grid: Grid, hidden: Flags, rules: DisclosureRules
+    cell_bands: Sequence[_CellBands], grid: Grid, hidden: Flags, rules: DisclosureRules
 ) -> Iterator[dict[str, object]]:
     """A row for each statistic of a cell, rounded; without values if the cell is hidden."""
-    for cells, names, bands, effects in table_slice.bands:
+    for cells, names, bands, effects in cell_bands:
         is_hidden = any(bool(hidden[cell]) for cell in cells)
         for title, of_statistic in bands.items():
             statistic, values = ALL_STATISTICS[title], of_statistic._asdict()

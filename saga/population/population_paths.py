@@ -339,7 +339,7 @@ def grid_of(population: Population, request: PopulationRequest) -> Grid:
     for pair in dict.fromkeys([*request.compare, *in_events]):
         two = pair.split("/")
         axis = grid.axis_of(two, f"The comparison {pair}")
-        first, second = (grid.levels[axis].index(level) for level in two)
+        first, second = ((*grid.levels[axis], TOTAL).index(level) for level in two)
         pairs.append((axis, first, second))
     return replace(grid, pairs=tuple(pairs))
 

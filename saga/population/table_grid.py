@@ -40,7 +40,7 @@ class Grid:
             for cell in self.cells():
                 if cell[axis] == first:
                     names = list(self.names(cell).values())
-                    names[axis] = f"{names[axis]}/{self.levels[axis][second]}"
+                    names[axis] = f"{names[axis]}/{(*self.levels[axis], TOTAL)[second]}"
                     yield tuple(names), cell, (*cell[:axis], second, *cell[axis + 1 :])
 
     def names(self, cell: TableCell) -> dict[str, str]:
@@ -60,8 +60,8 @@ class Grid:
         return Grid(groups, (*self.levels[:axis], *self.levels[axis + 1 :]))
 
     def axis_of(self, levels: Sequence[str], where: str) -> int:
-        """The group that has these levels. Raises UsageError unless it is one."""
-        axes = [axis for axis, known in enumerate(self.levels) if set(levels) <= set(known)]
+        """The group that has these levels or margin. Raises UsageError unless it is one."""
+        axes = [axis for axis, known in enumerate(self.levels) if set(levels) <= {*known, TOTAL}]
         if len(axes) != 1:
             groups = "; ".join(
                 f"{group}: {', '.join(known)}"

@@ -33,7 +33,16 @@ def page_of(scale: float, *, effects: bool = False, groups: int = 1) -> str:
         for level in ("long_tertiary", "total")
         for statistic, factor in (("persons", 100 / scale), ("total", 0.98765432))
     ]
-    return render_group(pl.DataFrame(rows), PROVENANCE, dict.fromkeys(YEARS, 0))
+    flows = [
+        {"year": year, "to_year": year + 5, **dict.fromkeys(names, "total")}
+        | {"class": of, "to_class": to, "share": share, "suppressed": share is None}
+        for year in YEARS
+        for of, shares in (("zero", (0.75, 0.25)), ("more", (None, None)))
+        for to, share in zip(("zero", "more"), shares, strict=True)
+    ]
+    return render_group(
+        pl.DataFrame(rows), pl.DataFrame(flows), PROVENANCE, dict.fromkeys(YEARS, 0)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +60,16 @@ def test_each_year_is_in_one_block_of_a_table(effects: bool, groups: int) -> Non
     assert table.count("<td") == 2 * len(SHOWN)
     assert table.count("<td>593<br><small>120 to 741</small>") == 2 * len(SHOWN)
     assert "million SEK of 2022" in table
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_flows_are_on_the_page_without_suppressed_classes(groups: int) -> None:
+    page = page_of(6e8, groups=groups)
+    titles = re.findall(r"<h2[^>]*>Persons of (\d+) by their class in (\d+)</h2>", page)
+    assert titles == [(f"{year}", f"{year + 5}") for year in SHOWN]
+    (table,) = re.findall(r">Persons of 2030 by their class.*?</div>", page, re.DOTALL)
+    assert re.findall(r'<th scope="col">(\w+)</th>', table) == ["zero", "more"]
+    assert re.findall(r"<td>(.*?)</td>", table) == ["75.0 %", "25.0 %"]
 
 
 @pytest.mark.parametrize("effects", [False, True])

@@ -280,6 +280,17 @@ def test_a_table_whose_column_has_no_value_is_written_for_stata_too(tmp_path: Pa
     assert read_readstat(str(tmp_path / "table.dta"))["value"].to_list() == [None]
 
 
+@pytest.mark.parametrize("by", ["sex", "sex,education_level"])
+def test_a_level_is_compared_with_all(by: str, scored: Path, panel: Path, tmp_path: Path) -> None:
+    table = _run(scored, panel, tmp_path / "out", "--by", by, "--compare", "female/total")
+    others = dict.fromkeys(by.split(",")[1:], TOTAL)
+    rows = table.filter(pl.col("year").is_not_null(), **others)
+    means = {sex: rows.filter(sex=sex, statistic="mean")["value"] for sex in ("female", TOTAL)}
+    ratio = rows.filter(sex="female/total", statistic="mean_ratio")["value"]
+    assert ratio.to_list() == pytest.approx((means["female"] / means[TOTAL]).to_list(), rel=0.01)
+    assert (ratio - 1).abs().max() > 0.01  # type: ignore[operator]
+
+
 def test_transitions_are_shares_and_hide_small_classes(
     published: tuple[Path, pl.DataFrame],
 ) -> None:
