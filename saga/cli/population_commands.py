@@ -219,7 +219,9 @@ def align(
 
     check_new_folder(out)
     run, official = ScoredPaths(scored), read_targets(targets, of_residents=residents)
-    persons = read_persons(run, _read(run, panel, reading), official.groups, weights)
+    persons, n_others = read_persons(run, _read(run, panel, reading), official.groups, weights)
+    if n_others:
+        console.note(f"Warning: the weights of {n_others:,} persons change nothing: no paths.")
     settings: dict[str, object] = {
         "method": method,
         "targets": open_file(targets).digest(),

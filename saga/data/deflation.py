@@ -41,12 +41,9 @@ def read_index(path: Path) -> dict[int, float]:
         raise refuse("the columns are not `year` and one index")
     if table.is_empty():
         raise refuse("there is no row")
-    table = table.select(
-        pl.col("year").cast(pl.Int64, strict=False), pl.col(columns[0]).cast(pl.Float64)
-    )
     index = table[columns[0]]
     if table.null_count().sum_horizontal().item():
-        raise refuse("a year is not a whole number, or an index value is not a number")
+        raise refuse("a year or an index value is missing")
     if table["year"].is_duplicated().any() or not (index.is_finite() & (index > 0)).all():
         raise refuse("a year occurs twice, or an index value is not positive")
     by_year = table.sort("year")

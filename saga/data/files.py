@@ -17,7 +17,7 @@ from typing import TypeGuard
 
 import polars as pl
 
-from saga.data.casting import with_decimal_point
+from saga.data.casting import in_groups, read_column, with_decimal_point
 from saga.data.csv_text import (
     ENCODING_FIX,
     UTF_8,
@@ -28,11 +28,13 @@ from saga.data.csv_text import (
     require_whole_rows,
     rows_of,
 )
+from saga.data.spellings import folded
 from saga.data.statistics_files import UnknownTextError, scan_statistics
 from saga.errors import InputError
 from saga.files.data_frames import POLARS_ERRORS, Rows, to_polars
 from saga.files.folders import File, open_file
 from saga.files.object_store import ObjectFolder
+from saga.schema import BY_NAME
 
 SUFFIXES = (".parquet", ".csv", ".arrow", ".feather", ".dta", ".sas7bdat", ".sav")
 
@@ -327,8 +329,9 @@ def read_small(
 ) -> pl.DataFrame:
     """A small table beside the persons' records: weights, targets, scenarios, price indices.
 
-    Cells of CSV files are texts. Where the separator is not a comma, numbers may have a decimal
-    comma, which becomes a point.
+    Names of columns are in lower case, but for ratios of groups. Years and numbers are read as
+    those of a panel, other cells of CSV files are texts. Where the separator is not a comma,
+    numbers may have a decimal comma.
 
     Args:
         source: The path or URL of a file of a type that a panel may have, a data frame, or a
@@ -338,36 +341,43 @@ def read_small(
 
     Raises:
         UsageError: If there is no such file, or it is not a table.
-        InputError: If the file cannot be read, or a cell is not a number; the error names the line
-            and the column.
+        InputError: If the file cannot be read, two columns have one name, or a cell is not a
+            number or may be two; the error names the line and the column.
     """
     if isinstance(source, str | Path):
         frame = _read_file(open_file(source))
     else:
         frame = to_polars(source, subject)
-    file = _file_of(source)
-    frame = frame.rename(str.strip)
-    chosen = [
-        name
-        for name, dtype in frame.schema.items()
-        if dtype == pl.String and (numbers is None or name in numbers)
-    ]
-    frame = frame.with_columns(pl.col(chosen).str.strip_chars().replace("", None))
-    has_commas = any(frame[name].str.contains(",", literal=True).any() for name in chosen)
-    if has_commas and _is_csv(file) and _CsvFile(file).dialect[0] != ",":
-        frame = frame.with_columns(with_decimal_point(name) for name in chosen)
+    file, title = _file_of(source), f"{name_of(source, subject)} cannot be used"
+    names = {name: name.strip() if "/" in name else folded(name) for name in frame.columns}
+    if len(set(names.values())) < len(names):
+        why = f"two columns have one name; it has {', '.join(names)}"
+        raise InputError.of(title, "ambiguous-column", why, "Give each column its own name.")
+    frame = frame.rename(names)
+    chosen = [name for name in frame.columns if numbers is None or name in numbers]
+    texts = [name for name in chosen if frame.schema[name] == pl.String]
+    frame = frame.with_columns(pl.col(texts).str.strip_chars())
+    if _is_csv(file) and _CsvFile(file).dialect[0] != ",":
+        if any(frame[name].str.contains(",", literal=True).any() for name in texts):
+            frame = frame.with_columns(with_decimal_point(name) for name in texts)
+        elif doubtful := [name for name in texts if in_groups(frame[name])]:
+            why = "every dot has three digits behind it: 1.500 may be 1.5 or 1500"
+            raise InputError.of(title, "doubtful-amount", why, _SMALL_FIX, column=doubtful[0])
     for name in chosen:
-        is_number = frame[name].cast(pl.Float64, strict=False).is_not_null()
-        faulty = (frame[name].is_not_null() & ~is_number).arg_true()
-        if len(faulty):
+        typed, is_faulty = read_column(
+            frame[name], BY_NAME["year" if name == "year" else "earnings"]
+        )
+        if len(faulty := is_faulty.arg_true()):
+            what = "whole year" if name == "year" else "number"
             raise InputError.of(
-                f"{name_of(source, subject)} cannot be used",
+                title,
                 "not-a-number",
-                f"{place_of_row(source, faulty[0])} has something that is not a number",
+                f"{place_of_row(source, faulty[0])} has something that is not a {what}",
                 _SMALL_FIX,
                 column=name,
                 count=len(faulty),
             )
+        frame = frame.with_columns(typed.alias(name))
     return frame
 
 

@@ -86,16 +86,12 @@ def read_targets(source: Rows, *, of_residents: bool = False) -> Targets:
         )
     (statistic,) = statistics
     groups = tuple(name for name in frame.columns if name not in ("year", statistic))
-    frame = frame.with_columns(
-        pl.col("year").cast(pl.Int32, strict=False),
-        pl.col(statistic).cast(pl.Float64, strict=False),
-    )
     broken = ~(pl.col(statistic).is_finite() & (pl.col(statistic) > 0)).fill_null(False)
     bad = frame.select(broken | pl.col("year").is_null()).to_series().arg_true()
     if len(bad):
         problem = Problem(
             "target",
-            "a year is not a whole number, or an amount is not a positive number",
+            "a year is missing, or an amount is not a positive number",
             f"Mend {place_of_row(source, bad[0])}",
             column=statistic,
             count=len(bad),

@@ -62,6 +62,7 @@ class Population:
         inflow: Who joins them; None: nobody.
         reference: The same persons under another scenario, from which effects are the differences;
             None: there are no effects.
+        n_others: Number of persons with a weight and without paths.
     """
 
     paths: PathRows
@@ -72,6 +73,7 @@ class Population:
     model_error: ModelError | None = None
     inflow: Inflow | None = None
     reference: Population | None = None
+    n_others: int = 0
 
     def year(self, year: int, columns: Sequence[str]) -> YearPaths:
         """The paths of a year of all who are there, with the codes of columns."""
@@ -100,14 +102,17 @@ class Population:
         }
 
     def warnings(self, rules: DisclosureRules) -> list[ForecastWarning]:
-        """Of how many persons the record ends in another year than the one before the tables."""
+        """Of how many persons the record ends in another year than the one before the tables.
+
+        And how many have a weight, and no paths.
+        """
         year = self.paths.full_years[0] - 1
         last = self.paths.spans["first"] - 1
         sides = {
             "before": (last < year, "They are in the figures of all years"),
             "after": (last > year, "Figures up to their last year are without them"),
         }
-        return [
+        warnings = [
             ForecastWarning(
                 "mixed-origins",
                 f"{rules.published_persons(n).capitalize()} of these persons were last seen {side} "
@@ -116,6 +121,11 @@ class Population:
             for side, (concerned, effect) in sides.items()
             if (n := int(concerned.sum()))
         ]
+        if self.n_others:
+            others = rules.published_persons(self.n_others)
+            message = f"The weights of {others} persons change nothing: they have no paths."
+            warnings.append(ForecastWarning("no-effect", message, option="weights"))
+        return warnings
 
     def sd_model(
         self, statistic: str, names: Sequence[str], year: int | None, value: float
@@ -181,9 +191,8 @@ def population_of(
         )
     groups = [*request.by, *({"sex"} - set(request.by) if request.inflow else ())]
     groups, inflow = [name for name in groups if name not in CAREER_GROUPS], None
-    persons = read_persons(paths, panel, groups, weights).with_columns(
-        donor=pl.lit(None, pl.String), entered=pl.lit(None, pl.Int32)
-    )
+    persons, n_others = read_persons(paths, panel, groups, weights)
+    persons = persons.with_columns(donor=pl.lit(None, pl.String), entered=pl.lit(None, pl.Int32))
     paths = with_career_groups(paths, request.by, persons, facts)
     if request.inflow:
         if of_careers := set(request.by) & set(CAREER_GROUPS):
@@ -200,7 +209,9 @@ def population_of(
     other = None
     if reference is not None:
         other = population_of(reference, panel, request, weights, facts)
-    return Population(paths, persons, weights is not None, records, tax, model_error, inflow, other)
+    return Population(
+        paths, persons, weights is not None, records, tax, model_error, inflow, other, n_others
+    )
 
 
 @dataclass(frozen=True)

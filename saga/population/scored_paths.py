@@ -198,13 +198,15 @@ def read_persons(
     panel: Panel | None,
     by: Sequence[str],
     weights: Rows | None,
-) -> pl.DataFrame:
+) -> tuple[pl.DataFrame, int]:
     """What is known of the persons of a run beside their paths: a row each, groups and a weight.
 
-    Categories of the panel are those last known. Raises UsageError for an unknown group, InputError
-    if persons are missing in the panel or the weights, or their records do not fit the paths.
+    Also the number of other persons with a weight. Categories of the panel are those last known.
+    Raises UsageError for an unknown group, InputError if persons are missing in the panel or the
+    weights, or their records do not fit the paths.
     """
     frame = pl.DataFrame({"person_id": scored.person_ids}, schema={"person_id": pl.String})
+    n_others = 0
     if panel is not None:
         check_panel(scored, panel)
     static = [name for name in by if name not in scored.columns]
@@ -215,9 +217,10 @@ def read_persons(
         known = _read_weights(weights, name)
         frame = frame.join(known, on="person_id", how="left")
         _require(frame, "weight", name)
+        n_others = known.height - frame.height
     else:
         frame = frame.with_columns(weight=pl.lit(1.0))
-    return frame
+    return frame, n_others
 
 
 def check_panel(scored: PathRows, panel: Panel) -> None:
@@ -299,10 +302,7 @@ def _read_weights(source: Rows, name: str) -> pl.DataFrame:
         raise InputError(
             f"{name} lacks the column {min(missing)}. It has {', '.join(frame.columns)}."
         )
-    frame = frame.select(
-        read_column(frame["person_id"], BY_NAME["person_id"])[0],
-        pl.col("weight").cast(pl.Float64, strict=False),
-    )
+    frame = frame.select(read_column(frame["person_id"], BY_NAME["person_id"])[0], "weight")
     if frame["person_id"].is_duplicated().any():
         raise InputError(f"{name} has a person twice. Give one weight for each person.")
     bad = (~(frame["weight"].is_finite() & (frame["weight"] > 0)).fill_null(False)).arg_true()

@@ -33,6 +33,8 @@ from saga.files.data_frames import ArrowStream
 from saga.forecast_results import Forecasts, show_value
 from saga.macro.scenarios import scenario_from
 from saga.population.alignment import read_targets
+from saga.population.disclosure import DisclosureRules
+from saga.population.population_paths import Population
 from saga.population.scored_paths import PathRows, read_persons
 from saga.states.life_courses import LifeCourses
 
@@ -84,7 +86,7 @@ TABLES: dict[str, tuple[Callable[[Forecaster, Any], object], pl.DataFrame]] = {
     "lifetime": (lambda f, t: f.lifetime(t, draws=DRAWS).table.rows(), PERSONS),
     "pensions": (lambda f, t: f.pensions(t, draws=DRAWS).table.rows(), PERSONS),
     "weights": (
-        lambda _, t: read_persons(PATHS, None, (), t).rows(),
+        lambda _, t: read_persons(PATHS, None, (), t)[0].rows(),
         pl.DataFrame({"person_id": ["1", "2"], "weight": [2.0, 3.5]}),
     ),
     "inflow": (
@@ -122,8 +124,17 @@ def test_every_table_that_python_takes_may_be_a_frame_of_each_library(
 @pytest.mark.parametrize("ids", [[1.0, 2.0], [1, 2], [" 1", "2 "]])
 def test_persons_of_weights_are_written_as_those_of_a_panel(ids: list[object]) -> None:
     table = pd.DataFrame({"person_id": ids, "weight": [2, 3.5]})
-    persons = read_persons(PATHS, None, (), table)
+    persons, _ = read_persons(PATHS, None, (), table)
     assert persons["weight"].to_list() == [2, 3.5]
+
+
+def test_persons_who_have_a_weight_and_no_paths_are_told() -> None:
+    table = pl.DataFrame({"person_id": ["1", "2", "3", "4"], "weight": [2.0, 3.5, 1.0, 1.0]})
+    persons, n_others = read_persons(PATHS, None, (), table)
+    assert (persons["person_id"].to_list(), n_others) == (["1", "2"], 2)
+    (warning,) = Population(PATHS, persons, n_others=30).warnings(DisclosureRules())
+    assert "weights of 30 persons change nothing" in warning.message
+    assert warning.option == "weights"
 
 
 @pytest.mark.parametrize(

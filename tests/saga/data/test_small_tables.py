@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import polars as pl
@@ -35,12 +36,13 @@ def written(folder: Path, content: str | bytes, name: str = "w.csv") -> Path:
         "\ufeff" + COMMAS.replace("\n", "\r\n"),
         "sep=;\n" + COMMAS,
         COMMAS.replace("weight", " weight "),
+        COMMAS.replace("person_id", " Person_ID").replace("weight", "WEIGHT"),
     ],
 )
 def test_a_table_is_the_same_whatever_separates_its_cells(tmp_path: Path, content: str) -> None:
     frame = read_small(written(tmp_path, content), ["weight"])
     assert frame["person_id"].to_list() == ["01", "02"]
-    assert frame["weight"].cast(pl.Float64).to_list() == [1.5, 1250.25]
+    assert frame["weight"].to_list() == [1.5, 1250.25]
 
 
 def test_numbers_of_a_parquet_table_stay_numbers(tmp_path: Path) -> None:
@@ -66,6 +68,44 @@ def test_a_cell_that_is_no_number_is_named_by_its_line(
     assert (problem.rule, problem.column) == ("not-a-number", "weight")
     assert str(file) in str(caught.value)
     assert "Anna" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"year": [2030.5]}, "whole year"),
+        ({"year": [date(2030, 5, 5)]}, "whole year"),
+        ({"total": [date(2030, 1, 1)]}, "not a number"),
+        ({"total": [True]}, "not a number"),
+        ({"total": [["5"]]}, "not a number"),
+        ({"Total": [6.0]}, "two columns have one name"),
+        ({" YEAR": [2031]}, "two columns have one name"),
+    ],
+)
+def test_what_a_type_would_turn_into_another_number_is_refused(
+    columns: dict[str, list[object]], why: str
+) -> None:
+    table = pl.DataFrame({"year": [2030], "total": [5.0]} | columns)
+    with pytest.raises(InputError, match=why):
+        read_targets(table)
+
+
+@pytest.mark.parametrize("years", [[2030.0], [date(2030, 12, 31)], ["2030.0"], [" 2030 "]])
+def test_years_are_read_as_those_of_a_panel(years: list[object]) -> None:
+    assert read_targets(pl.DataFrame({"Year": years, "MEAN": [5]})).frame.row(0) == (2030, 5.0)
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_dots_that_may_separate_thousands_are_refused_where_a_comma_may_be_decimal(
+    tmp_path: Path, separator: str
+) -> None:
+    rows = "year;total\n2030;1.500\n2031;12.500\n".replace(";", separator)
+    with pytest.raises(InputError, match=r"1.500 may be 1.5 or 1500 \(at column total\)"):
+        read_targets(written(tmp_path, rows))
+    plain = rows.replace("12.500", "12.5")
+    assert read_targets(written(tmp_path, plain)).frame["total"].to_list() == [1.5, 12.5]
+    english = rows.replace(separator, ",")
+    assert read_targets(written(tmp_path, english)).frame["total"].to_list() == [1.5, 12.5]
 
 
 @pytest.mark.parametrize(
