@@ -115,7 +115,12 @@ def render_group(
                     ends = rows.select(pl.max_horizontal(pl.col(_AMOUNTS).abs())).to_series()
                     scale, scale_name = unit_of(float(ends.fill_null(0).max()))  # type: ignore[arg-type]
                     heading += f", {scale_name}{unit}"
-                of_cells = [_page_row(cell, groups, scale) for cell in cells]
+                of_cells = [
+                    _page_row(
+                        cell, groups, [_texts(row, scale) for row in cell.iter_rows(named=True)]
+                    )
+                    for cell in cells
+                ]
                 sections.append(
                     {
                         "name": heading,
@@ -153,13 +158,14 @@ def render_group(
 def _flows(transitions: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """Tables of the later class of persons by groups and class, without those suppressed."""
     groups = transitions.columns[2 : transitions.columns.index("to_class")]
-    known = transitions.drop_nulls("share").with_columns(
-        statistic=pl.lit("share"), value="share", lower_90=None
-    )
+    known = transitions.drop_nulls("share")
     years = known["year"].unique().sort().to_list()
     for year in shown_years(years) if years else ():
         rows = known.filter(year=year)
-        of_cells = [_page_row(cell, groups, 1.0) for cell in rows.partition_by(groups)]
+        of_cells = [
+            _page_row(cell, groups, [(percent(share), "", "") for share in cell["share"]])
+            for cell in rows.partition_by(groups, maintain_order=True)
+        ]
         heads = [_words(group).capitalize() for group in groups]
         yield {
             "name": f"Persons of {year} by their class in {rows['to_year'][0]}",
@@ -198,12 +204,12 @@ def _blocks(
     ]
 
 
-def _page_row(cell: pl.DataFrame, groups: Sequence[str], scale: float) -> dict[str, Any]:
-    """A row of the page: the groups of a cell, and its values and bands by year."""
+def _page_row(cell: pl.DataFrame, groups: Sequence[str], texts: Sequence[_Texts]) -> dict[str, Any]:
+    """A row of the page: the groups of a cell, and its texts by year."""
     levels = [cell[group][0] for group in groups]
     return {
         "groups": ["all" if level == TOTAL else _words(level) for level in levels],
-        "texts": [_texts(row, scale) for row in cell.iter_rows(named=True)],
+        "texts": texts,
         "is_total": all(level == TOTAL for level in levels),
     }
 
