@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import TypeVar
 
 import anyio.to_thread
@@ -19,6 +20,7 @@ from prometheus_client import Gauge
 from saga.api.key_file import Caller
 from saga.api.logs import error_location
 from saga.api.refusals import refused
+from saga.api.turns import Turns
 from saga.calibration.adaptive.database import LedgerError
 from saga.calibration.adaptive.issuance import AdaptedForecaster
 from saga.calibration.adaptive.ledger import Actor, Ledger
@@ -49,7 +51,7 @@ class LedgerAccess:
         self._unmoved = AdaptedForecaster.of(forecaster, None)
         self._adapted = {COMMON: self._unmoved}
         self._is_up = self._is_current = True
-        self._writer = asyncio.Lock()
+        self._writer = Turns(1)
         self._threads = CapacityLimiter(_THREADS)
         self._read_states()
         up.set(1)
@@ -89,25 +91,23 @@ class LedgerAccess:
         return await self._run(caller, work)
 
     async def write(self, caller: Caller, work: Callable[[Ledger], Result]) -> Result:
-        """The result of `work`, which writes to the caller's part; writers take turns.
+        """The result of `work`, which writes to the caller's part; holders take turns.
 
         Raises:
             LedgerError: The ledger fails.
             ProblemError: Status 503 if the other writers take too long.
         """
         self.require_up()
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self._writer.acquire()
-        except TimeoutError:
-            raise refused("ledger-busy") from None
-        try:
+        async with AsyncExitStack() as place:
+            try:
+                async with asyncio.timeout(WAIT_SECONDS):
+                    await place.enter_async_context(self._writer.turn(caller.holder))
+            except TimeoutError:
+                raise refused("ledger-busy") from None
             self.require_up()  # it may have failed for an earlier writer
             result = await self._run(caller, work)
             await anyio.to_thread.run_sync(self._read_or_note, limiter=self._threads)
             return result
-        finally:
-            self._writer.release()
 
     async def watch(self) -> None:
         """Read the states again and try to write, until cancelled."""
@@ -118,7 +118,7 @@ class LedgerAccess:
             is_due = not self._is_up or readings % _READINGS_PER_PROBE == 0
             try:
                 await anyio.to_thread.run_sync(
-                    self._check, is_due and not self._writer.locked(), abandon_on_cancel=True
+                    self._check, is_due and self._writer.has_place, abandon_on_cancel=True
                 )
             except Exception as error:
                 self._log.error("internal_error", **error_location(error))

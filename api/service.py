@@ -13,7 +13,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import anyio.to_thread
-from anyio import CapacityLimiter
 from fastapi import Depends, Request
 from saga.api.answers import ANSWER_HEADERS
 from saga.api.budget import BodyMemory, JsonScan, Quotas
@@ -32,6 +31,7 @@ from saga.api.security import check_scope
 from saga.api.service_metrics import JobMetrics, Metrics
 from saga.api.settings import Settings, unread_variables
 from saga.api.table_reader import READER
+from saga.api.turns import Turns
 from saga.calibration.adaptive.issued_intervals import IssuedInterval
 from saga.calibration.adaptive.ledger import RecordCounts, open_ledger
 
@@ -82,7 +82,7 @@ class Service:
             max_total=settings.max_bodies_bytes,
             seconds=settings.body_seconds,
         )
-        self._parsers = CapacityLimiter(_MAX_PARSES)
+        self._parsers = Turns(_MAX_PARSES)
         self.ledger_access: LedgerAccess | None = None
         self.is_draining = False
         self.jobs = None if settings.jobs is None else _open_jobs(self)
@@ -193,8 +193,8 @@ class Service:
     ) -> ContentT:
         """What `decode` makes of the body of a request.
 
-        At most two large bodies are decoded at a time. Raises what `JsonScan.take`,
-        `BodyMemory.body` and `decode` raise.
+        At most two large bodies are decoded at a time; holders take turns. Raises what
+        `JsonScan.take`, `BodyMemory.body` and `decode` raise.
         """
         is_json = media_type(request.headers.get("content-type")) == JSON
         scan = JsonScan().take if is_json else lambda _: None
@@ -204,7 +204,8 @@ class Service:
             if is_json and len(body) <= _SMALL_BODY:
                 content = decode(body)
             else:
-                content = await anyio.to_thread.run_sync(decode, body, limiter=self._parsers)
+                async with self._parsers.turn(ticket.holder):
+                    content = await anyio.to_thread.run_sync(decode, body)
             self.metrics.observe_stage("parse", time.perf_counter() - start)
             return content
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
 import resource
 import sys
@@ -40,6 +41,7 @@ MAX_COLUMNS = 100
 MAX_TEXT = 64  # characters of one text; the texts of a panel are names and codes
 MAX_TABLE_BYTES = 32 * 2**20  # of the table as it is stored, uncompressed
 MEMORY_BYTES = 160 * 2**20  # beyond what the program needs without a table
+_KEPT = 1 / 8  # of this memory may be lost to earlier tables; then the program starts anew
 CPU_SECONDS = 5  # of one table; one within the limits takes a fraction of a second
 _ROWS = 20_000  # of a job's table that are checked at a time
 _LINE = 2**16  # bytes of a record of CSV; columns of a panel need some hundreds
@@ -65,13 +67,20 @@ class RefusedTable(Exception):  # noqa: N818 # a verdict about the table, not a 
         self.answer = {"refused": rule, "column": column, "number": number, "limit": limit}
 
 
+def data_bytes() -> int:
+    """Bytes that this process has allocated. Linux only; elsewhere 0."""
+    status = Path("/proc/self/status")
+    found = re.search(r"VmData:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    return int(found[1]) * 1024 if found else 0
+
+
 def limit_memory(n_bytes: int) -> None:
     """Let this process allocate `n_bytes` more than now. Linux only; elsewhere no effect."""
-    status = Path("/proc/self/status")
-    if not status.exists():
+    if not (present := data_bytes()):
         return
-    lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-    limit = int(lines["VmData"].split()[0]) * 1024 + n_bytes
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = present + n_bytes
+    limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -411,10 +420,17 @@ def answer(head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def run(descriptor: int, memory_bytes: int, cpu_seconds: int) -> None:
-    """Answer one message after the other until the service closes the connection."""
+    """Answer one message after the other until the service closes the connection.
+
+    What tables leave behind in memory would in time leave too little for the next one, so the
+    program then starts anew; what has been sent to it waits in the connection.
+    """
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
+    # Starts Arrow's threads. Without room for their stacks Arrow would wait for them for ever.
+    decode(b"a\n", "csv", 1, ",", 0)
     limit_memory(memory_bytes)
+    start = data_bytes()
     with Connection(descriptor) as connection:
         while True:
             try:
@@ -426,6 +442,9 @@ def run(descriptor: int, memory_bytes: int, cpu_seconds: int) -> None:
             connection.send_bytes(json.dumps(verdict).encode())
             connection.send_bytes(table)
             del body, table
+            if data_bytes() > start + _KEPT * memory_bytes:
+                limit_seconds(cpu_seconds)
+                os.execv(sys.executable, [sys.executable, "-P", *sys.argv])
 
 
 if __name__ == "__main__":

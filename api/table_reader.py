@@ -32,6 +32,14 @@ from saga.schema import BY_NAME, EXTRA_PREFIX
 _CSV_KIND = "CSV in UTF-8, with a header and as many cells in each row"
 _SAMPLE = 2**16  # bytes of a CSV body that show its separator
 _BUSY = 12  # on a busy machine the process waits for its CPU seconds this many times as long
+# Arrow's own allocator reserves a gigabyte in advance, which the limit would count. The C library's
+# gives what is freed back to the system, unless it raises its threshold for that.
+_ALLOCATION = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(2**17),
+    "MALLOC_TRIM_THRESHOLD_": str(2**17),
+}
 _FILE_LIMITS = (2**30, 600)  # bytes and CPU seconds for the check of a job's table
 
 
@@ -103,8 +111,7 @@ class TableReader:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[other.fileno()],
-                # Arrow's own allocator reserves a gigabyte in advance, which the limit would count.
-                env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
+                env={**os.environ, **_ALLOCATION},
             )
             other.close()
             self._running = process, connection

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import polars as pl
 from fastapi import APIRouter, Request, Response
@@ -31,7 +32,14 @@ from saga.api.response_models import CorrectionsResponse, OutcomesResponse
 from saga.api.security import OutcomesCaller
 from saga.api.service import CurrentService, ledger_of
 from saga.api.table_reader import READER
-from saga.calibration.adaptive.outcome_entries import MAX_CONFLICTS, CorrectionReason, OutcomeInput
+from saga.calibration.adaptive.ledger import ROWS_PER_TRANSACTION, Ledger
+from saga.calibration.adaptive.outcome_entries import (
+    MAX_CONFLICTS,
+    CorrectionReason,
+    OutcomeInput,
+    SettlementReport,
+    check_amounts,
+)
 
 from saga.data import rules
 from saga.data.casting import read_column
@@ -83,9 +91,12 @@ async def post_outcomes(
 
     async with service.admit(request, caller) as ticket:
         outcomes = await service.parse(request, ticket, decode)
-    report = await ledger_access.write(
-        caller, lambda ledger: ledger.settle(outcomes, max_conflicts=MAX_CONFLICTS)
-    )
+    check_amounts(outcomes)
+    report = SettlementReport()
+    for start in range(0, len(outcomes), ROWS_PER_TRANSACTION):  # others have a turn between blocks
+        block = outcomes[start : start + ROWS_PER_TRANSACTION]
+        enter = partial(Ledger.settle, outcomes=block, max_conflicts=MAX_CONFLICTS)
+        report += await ledger_access.write(caller, enter)
     service.log.info("outcomes", **report.counts())
     problems = [problem.as_dict() for problem in visible_problems(report.problems)]
     return json_response(

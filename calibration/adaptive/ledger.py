@@ -53,7 +53,7 @@ from saga.errors import Problem, UsageError
 
 Key = tuple[bytes, int, str, int]  # pseudonym, origin year, family, horizon
 
-_ROWS_PER_TRANSACTION = 5_000
+ROWS_PER_TRANSACTION = 5_000
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ class Ledger:
         Only the first ones for a person, origin year and horizon, or number of years, are entered.
         """
         total = RecordCounts()
-        for start in range(0, len(issued), _ROWS_PER_TRANSACTION):
-            part = issued[start : start + _ROWS_PER_TRANSACTION]
+        for start in range(0, len(issued), ROWS_PER_TRANSACTION):
+            part = issued[start : start + ROWS_PER_TRANSACTION]
             with self._database.writing() as connection:
                 counts = self._record(connection, bundle, part)
                 self._add_to_audit(connection, "record", counts.counts())
@@ -199,8 +199,8 @@ class Ledger:
         rows = list(outcomes)
         check_amounts(rows)
         total = SettlementReport()
-        for start in range(0, len(rows), _ROWS_PER_TRANSACTION):
-            part = self._outcomes(rows[start : start + _ROWS_PER_TRANSACTION])
+        for start in range(0, len(rows), ROWS_PER_TRANSACTION):
+            part = self._outcomes(rows[start : start + ROWS_PER_TRANSACTION])
             with self._database.writing() as connection:
                 audit_id = self._add_to_audit(connection, "settle", {"outcomes": len(part)})
                 report = enter_outcomes(connection, self._key, part, audit_id, max_conflicts)
@@ -223,8 +223,8 @@ class Ledger:
         rows = list(corrections)
         check_corrections(rows)
         total = CorrectionReport()
-        for start in range(0, len(rows), _ROWS_PER_TRANSACTION):
-            part = self._outcomes(rows[start : start + _ROWS_PER_TRANSACTION])
+        for start in range(0, len(rows), ROWS_PER_TRANSACTION):
+            part = self._outcomes(rows[start : start + ROWS_PER_TRANSACTION])
             with self._database.writing() as connection:
                 details = {"corrections": len(part), "reason": reason}
                 audit_id = self._add_to_audit(connection, "correct", details)

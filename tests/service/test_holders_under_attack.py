@@ -81,14 +81,20 @@ class Holders:
 
 @contextmanager
 def _holders(serve: Serve, root: Path, **settings: str) -> Iterator[Holders]:
-    """A service of the holders one, two and leaving; options are settings."""
+    """A service of the holders one, two and leaving, with a ledger; options are settings."""
     headers = make_keys(root / "keys", "one", "two", "leaving")
     for name in headers:
         (root / "files" / name).mkdir(parents=True)
         (root / "files" / name / "people.csv").write_text(PERSON.format(name))
     folders = {name: str(root / name) for name in ("keys", "jobs")}
     with (
-        serve(**folders, job_files=str(root / "files"), quota="1000000", **settings) as served,
+        serve(
+            **folders,
+            job_files=str(root / "files"),
+            quota="1000000",
+            database=f"sqlite:///{root / 'ledger.sqlite'}",
+            **settings,
+        ) as served,
         served.client() as client,
     ):
         yield Holders(served, client, headers, root)
@@ -308,6 +314,62 @@ def test_a_service_that_copies_files_ends_in_time(
         for connection in attack:
             connection.close()
     figures.at_most("SIGTERM while files are copied: CPU until the end", last - before, 9, "s")
+
+
+def parquet(columns: dict[str, Any]) -> bytes:
+    content = io.BytesIO()
+    pq.write_table(pa.table(columns), content, compression="zstd")
+    return content.getvalue()
+
+
+def test_tables_and_outcomes_of_one_holder_do_not_keep_another_out(
+    holders: Holders, figures: Figures
+) -> None:
+    """One key sends tables that take long to check or to enter, each as soon as it is answered."""
+    n = 100_000
+    columns = {"person_id": [f"X{i}" for i in range(n)], "year": [2023] * n, "earnings": [1e5] * n}
+    long_texts = dict.fromkeys([f"c{i}" for i in range(95)], ["ab"] * (n // 2))
+    floods = {
+        "/v1/outcomes": parquet(columns),
+        "/v1/forecasts": parquet(long_texts | {"person_id": ["X" * 65] * (n // 2)}),
+    }
+    person = {"year": [2023], "birth_year": [1980], "earnings": [1e5], "person_id": ["A"]}
+    own = {
+        "/v1/outcomes": parquet({name: person[name] for name in columns}),
+        "/v1/forecasts?horizons=1": parquet(person),
+    }
+    stop, seconds, statuses = threading.Event(), list[float](), list[int]()
+
+    def flood(path: str) -> None:
+        with holders.served.client(headers=holders.headers["one"]) as client:
+            while not stop.is_set():
+                client.post(path, content=floods[path], headers={"Content-Type": PARQUET})
+
+    threads = [threading.Thread(target=flood, args=[path]) for path in [*floods] * 24]
+    for thread in threads:
+        thread.start()
+    try:
+        time.sleep(3)
+        for path, content in [*own.items()] * 4:
+            start = time.monotonic()
+            headers = {**holders.headers["two"], "Content-Type": PARQUET}
+            answer = holders.client.post(path, content=content, headers=headers)
+            statuses.append(answer.status_code)
+            seconds.append(time.monotonic() - start)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    answer = holders.client.post(
+        "/v1/forecasts?horizons=1",
+        content=PERSON.format("A"),
+        headers={**holders.headers["two"], "Content-Type": CSV},
+    )
+    assert answer.status_code == 200, answer.text
+    name = "48 connections with large tables of a holder"
+    refused = sum(status != 200 for status in statuses)
+    figures.at_most(f"{name}: of 8 calls of another refused", refused, 0)
+    figures.at_most(f"{name}: the slowest of them", max(seconds), 5, "s")
 
 
 def test_event_streams_of_one_holder_do_not_keep_another_out(
