@@ -268,7 +268,7 @@ def _data_sheet(
         columns=markdown_table(head, columns),
         misfits=describe_misfits(moments),
         changes=_describe_changes(changes),
-        impossible=_describe_impossible(impossible),
+        impossible=describe_impossible(impossible),
         licence=_licence(),
     )
 
@@ -320,16 +320,15 @@ def _describe_changes(changes: pl.DataFrame) -> str:
     )
 
 
-def _describe_impossible(table: pl.DataFrame) -> str:
-    """The rules that were checked on every row, those that are broken first, as Markdown."""
-    broken = table.filter(pl.col("rows") > 0)
+def describe_impossible(table: pl.DataFrame) -> str:
+    """The section of the data sheet on the table of `check_impossibilities`, as Markdown."""
+    broken = table.filter(pl.col("rows") > 0).select("impossible", "rows")
     unbroken = ", ".join(table.filter(pl.col("rows") == 0)["impossible"])
-    violations = markdown_table(
-        ("what should not be", "rows"), broken.select("impossible", "rows").iter_rows()
-    )
+    counts = [(rule, f"{rows:,}") for rule, rows in broken.iter_rows()]
+    violations = markdown_table(("what should not be", "rows"), counts)
     return (
-        f"{table.height} rules were checked on every row. "
-        f"{violations if broken.height else 'No row breaks any.'}\n\nNo row has {unbroken}."
+        f"{table.height} rules were checked on every row.\n\n"
+        f"{violations if counts else 'No row breaks any.'}\n\nNo row has {unbroken}."
     )
 
 
