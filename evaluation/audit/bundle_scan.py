@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,12 +13,14 @@ from saga.bundle import Bundle, describe_schema
 from saga.conformal.calibration_table import OF_YEARS
 from saga.data.panel import Panel
 from saga.data.split import SALT
+from saga.files.bundle_folder import TREES
 from saga.model.members import shared_transforms
 from saga.small_groups import MIN_PERSONS
 
 _PATH = re.compile(r"(?:^|[\s\"'=`])(?:/[\w.-]+){2,}|\b[A-Za-z]:\\")
 _LEAVES = re.compile(r"^leaf_count=(.*)$", re.MULTILINE)
-_TOKEN = re.compile(r"[\w.-]{3,}")
+_TOKEN = re.compile(r"\w(?:[\w.-]+\w)")
+_LONG = 6  # digits from which a number in a text can be somebody's id
 _OWN = 0.9  # share of persons with a value of their own from which a column names persons
 
 
@@ -37,28 +39,32 @@ class Finding:
 
 def scan_bundle(bundle: Bundle, panel: Panel, members: Panel) -> list[Finding]:
     """All checks of a bundle that was trained on the persons `members` of the panel."""
-    real = not bundle.simulated
     texts = list(_texts(bundle))
     named = sorted({file for file, text in texts if _PATH.search(text)})
-    ids = set(panel.persons())
-    words = {word for _, text in texts for word in _TOKEN.findall(text) if not word.isdecimal()}
-    n_named = len(ids & words)
-    salted = SALT in bundle.split
+    salted, seed = SALT in bundle.split, bundle.manifest["seed"]
+    training = bundle.metrics["training"]
+    learnt = f"from {training['person_years']:,} years of {training['persons']['train']:,} persons"
+
+    def passed(is_safe: bool) -> bool | None:
+        """Simulated people have no secret, so nothing is told of them."""
+        return is_safe or (None if bundle.simulated else False)
+
     findings = [
         Finding(
             "who was trained on, from an id",
             "the split has a secret salt"
             if salted
             else "the split is public: an id and the bundle tell it",
-            salted or not real,
+            passed(salted),
         ),
         Finding(
             "seed of the training in the manifest",
-            "none" if bundle.manifest["seed"] is None else "recorded",
-            bundle.manifest["seed"] is None or not real,
+            "none" if seed is None else "recorded",
+            passed(seed is None),
         ),
-        Finding("paths of folders in texts", ", ".join(named) or "none", not (named and real)),
-        Finding("ids of persons in texts", f"{n_named}", n_named == 0),
+        Finding("paths of folders in texts", ", ".join(named) or "none", passed(not named)),
+        _id_finding(panel, texts),
+        Finding("weights", f"{bundle.parameters:,}, learnt {learnt}", None),
         *_code_findings(bundle, members),
         *_column_findings(bundle, members),
         *_cell_findings(bundle),
@@ -70,6 +76,20 @@ def scan_bundle(bundle: Bundle, panel: Panel, members: Panel) -> list[Finding]:
         result = f"{min(leaves)} origins in the smallest of {len(leaves):,} leaves (not persons)"
         findings.append(Finding("leaves of trees", result, min(leaves) >= MIN_PERSONS))
     return findings
+
+
+def _id_finding(panel: Panel, texts: Sequence[tuple[str, str]]) -> Finding:
+    ids = {name for name in panel.persons() if not name.isdecimal() or len(name) >= _LONG}
+    words = {
+        word
+        for file, text in texts
+        for word in _TOKEN.findall(text)
+        # Trees count persons and rows with numbers of any length, and have no column of ids.
+        if file != TREES or not word.isdecimal()
+    }
+    n_named, n_short = len(ids & words), panel.n_persons - len(ids)
+    short = f"; {n_short:,} numbers of fewer than {_LONG} digits not sought" * bool(n_short)
+    return Finding("ids of persons in texts", f"{n_named} of {len(ids):,}{short}", n_named == 0)
 
 
 def rare_codes(bundle: Bundle, members: Panel) -> list[tuple[str, str]]:
