@@ -4,9 +4,9 @@ Every door goes the same way from a request to its result:
 
     result = forecaster.run(request, panel, draws, in_force, record=False)
 
-Eligibility is asked, money, scenario and tax are checked, and provenance, warnings, guarantees and
-rounding are made there and nowhere else. A door that must answer others in between takes the same
-way in pieces, in any order and on any thread; no number depends on how persons are divided:
+Who can be forecast is asked, and money, scenario and tax are checked there and nowhere else. A door
+that must answer others in between takes the same way in pieces, in any order and on any thread; no
+number depends on how persons are divided (`saga.forecast_plan`):
 
     plan = forecaster.plan(request, panel, draws, in_force, record=False)
     outputs = [plan.compute(piece) for piece in plan.pieces(64)]
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from numbers import Integral
 from pathlib import Path
@@ -41,7 +41,7 @@ from saga.data.macro_rows import SERIES
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.distributions import Marginals
-from saga.errors import Problem, UsageError
+from saga.errors import UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.training_reference import ComparedRecords
@@ -51,40 +51,24 @@ from saga.forecast_checks import (
     check_panel,
     check_reference,
     check_request,
-    check_scenario,
     leave_out_ineligible,
 )
+from saga.forecast_plan import Plan
 from saga.forecast_results import Forecasts, Lifetimes, Pensions, Result
-from saga.forecast_tables import (
-    forecast_table,
-    lifetime_table,
-    round_amounts,
-    round_population,
-)
-from saga.forecast_warnings import (
-    ForecastWarning,
-    Training,
-    find_warnings,
-    merge_warnings,
-    pension_warnings,
-    tax_warnings,
-)
-from saga.lifetime import population
+from saga.forecast_warnings import ForecastWarning, merge_warnings
 from saga.macro.history import log_wage_index
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario, ScenarioSource
 from saga.model import Saga
-from saga.model_error import ModelError
 from saga.paths import Paths
-from saga.pensions.pension_reform import reform_table
 from saga.pensions.pension_rules import PensionLaw, check_laws
-from saga.pensions.pension_table import BASIS, WageIndex, rights_table
+from saga.pensions.pension_table import WageIndex
+from saga.request_warnings import Training, find_warnings, pension_warnings, tax_warnings
 from saga.requests import (
     MAX_HORIZON,
     Draws,
     ForecastRequest,
     LifetimeRequest,
-    PathsRequest,
     PensionRequest,
     Precision,
     Progress,
@@ -94,14 +78,13 @@ from saga.requests import (
 )
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.states.codes import code_labels, code_numbers, code_sizes
-from saga.states.life_courses import LifeCourses, LifeCourseSimulator, paths_table
+from saga.states.life_courses import LifeCourses, LifeCourseSimulator
 from saga.states.state_network import StateNetwork
 from saga.summaries import Summarised, Summary
 from saga.tax.tax_rules import TaxRule, resolve_tax
 
 if TYPE_CHECKING:  # a forecast needs no ledger
     from saga.calibration.adaptive.issuance import AdaptedForecaster
-    from saga.calibration.adaptive.issued_intervals import IssuedInterval
 
 Array = NDArray[np.float64]
 _LEADERBOARD = {
@@ -145,8 +128,7 @@ class Forecaster(Summarised):
             UsageError: If the bundle has no such rollout, or the precision is unknown.
             BundleError: If the bundle has trees and their library is missing.
         """
-        calibration = bundle.metrics.get("calibration", {})
-        calibrated_rollout = calibration.get("rollout", "exact")
+        calibrated_rollout = bundle.metrics.get("calibration", {}).get("rollout", "exact")
         self.bundle, self.facts = bundle, facts or shipped_facts()
         self.model = BundleModel.of(
             bundle,
@@ -308,7 +290,6 @@ class Forecaster(Summarised):
     def provenance(self, draws: Draws = Draws()) -> dict[str, object]:
         """What made a result, for Parquet metadata, JSON and footers."""
         scenario = self.scenario(draws.scenario)
-        scenario_digest = {"scenario_digest": scenario.digest} if scenario else {}
         return {
             "bundle": self.bundle.digest,
             "calibration": self.bundle.calibration_digest,
@@ -319,7 +300,7 @@ class Forecaster(Summarised):
             "rollout": self.rollout,
             "precision": self.model.precision,
             "scenario": scenario.name if scenario else "baseline",
-            **scenario_digest,
+            **({"scenario_digest": scenario.digest} if scenario else {}),
             "currency": self.transforms.currency,
             "price_year": self.transforms.price_year,
             "trained_on": self.bundle.trained_on,
@@ -376,11 +357,15 @@ class Forecaster(Summarised):
         *,
         compared: ComparedRecords | None = None,
     ) -> tuple[ForecastWarning, ...]:
-        """What a reader of the requested table must know, see `saga.forecast_warnings`.
+        """What a reader of the requested table must know, see `saga.request_warnings`.
 
         `compared` are the panel's records beside those of training, if they are compared already.
         """
         process, groups = self.process, self.model.groups
+        is_unusual = {
+            "rollout": not self._calibrated_paths,
+            "precision": self.model.precision != "float32",
+        }
         training = Training(
             self.records,
             process.last_known if process else None,
@@ -395,25 +380,17 @@ class Forecaster(Summarised):
             draws,
             self.transforms,
             scenario=self.scenario(draws.scenario),
-            path_options=self._unusual_path_options(),
+            path_options=[option for option in is_unusual if is_unusual[option]],
             training=training,
             compared=compared,
         )
         if isinstance(request, PensionRequest):
             first_year = max(law.rule.first_year for law in self.pension_laws(request))
-            of_rule = pension_warnings(panel, request, first_year)
-            return merge_warnings([*warnings, *of_rule])
+            return merge_warnings([*warnings, *pension_warnings(panel, request, first_year)])
         if not isinstance(request, LifetimeRequest) or request.tax == "none":
             return warnings
-        rule = self.tax_rule(request.tax)
-        return (*warnings, *tax_warnings(rule, self.facts, self.transforms.price_year))
-
-    def _unusual_path_options(self) -> list[str]:
-        options = {
-            "rollout": not self._calibrated_paths,
-            "precision": self.model.precision != "float32",
-        }
-        return [name for name, is_unusual in options.items() if is_unusual]
+        of_rule = tax_warnings(self.tax_rule(request.tax), self.facts, self.transforms.price_year)
+        return (*warnings, *of_rule)
 
     def decimals(self, request: Request) -> int | None:
         """Decimals of the amounts in a table; None: amounts are not rounded."""
@@ -469,11 +446,11 @@ class Forecaster(Summarised):
             to_age=to_age,
             progress=progress,
         ):
-            if recalibrate:
-                recalibrated = self.calibrator.recalibrate(marginals(block, MAX_HORIZON))
-                yield map_paths(raw, recalibrated)
-            else:
-                yield raw
+            yield (
+                map_paths(raw, self.calibrator.recalibrate(marginals(block, MAX_HORIZON)))
+                if recalibrate
+                else raw
+            )
 
     def marginals(
         self,
@@ -707,199 +684,3 @@ class Forecaster(Summarised):
         other_paths = isinstance(forecast, Paths) and not self._calibrated_paths
         extrapolated = forecast.conditioned or other_paths
         return replace(self.calibrator, extrapolated=True) if extrapolated else self.calibrator
-
-
-@dataclass(frozen=True)
-class PieceOutput:
-    """What is computed for one piece of a plan; only lifetimes have values and taxes."""
-
-    table: pl.DataFrame
-    issued: tuple[IssuedInterval, ...] = ()
-    values: Array | None = None
-    taxes: Array | None = None
-
-    @classmethod
-    def joined(cls, outputs: Sequence[Self]) -> Self:
-        """The outputs of consecutive persons as one."""
-
-        def together(arrays: list[Array | None]) -> Array | None:
-            known = [array for array in arrays if array is not None]
-            return np.concatenate(known) if known else None
-
-        return cls(
-            pl.concat([output.table for output in outputs]),
-            tuple(part for output in outputs for part in output.issued),
-            together([output.values for output in outputs]),
-            together([output.taxes for output in outputs]),
-        )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A checked request for the persons of `panel`, all of whom can be forecast.
-
-    `left_out` are the reasons why others cannot.
-    """
-
-    forecaster: Forecaster
-    request: Request
-    panel: Panel
-    draws: Draws
-    left_out: tuple[Problem, ...] = ()
-    in_force: AdaptedForecaster | None = None
-    record: bool = False
-
-    def check_scenario(self) -> None:
-        """Raise UsageError if the scenario covers no year of any person's forecast."""
-        scenario, request = self.forecaster.scenario(self.draws.scenario), self.request
-        if isinstance(request, ForecastRequest):
-            check_scenario(scenario, self.panel, years=max(request.horizons))
-        else:
-            check_scenario(scenario, self.panel, to_age=request.to_age)
-
-    def years_ahead(self, to_age: int) -> int:
-        """Years to simulate for the youngest person."""
-        born, last = pl.col("birth_year").first(), pl.col("year").max()
-        age = self.panel.frame.group_by("person_id").agg(age=last - born)["age"]
-        return max(1, to_age - int(age.to_numpy().min()))
-
-    def pieces(self, n_persons: int) -> list[Panel]:
-        """The persons in pieces of at most `n_persons`, in their order."""
-        if self.panel.n_persons <= n_persons:
-            return [self.panel]
-        persons = self.panel.persons()
-        starts = range(0, len(persons), n_persons)
-        return [self.panel.only(persons[start : start + n_persons]) for start in starts]
-
-    def compute(self, piece: Panel, progress: Progress | None = None) -> PieceOutput:
-        """The rows of a piece, and what is to be recorded of it."""
-        return PieceOutput.joined(list(self._blocks(piece, progress)))
-
-    def _blocks(self, piece: Panel, progress: Progress | None) -> Iterator[PieceOutput]:
-        """What is computed of a piece, in blocks of persons."""
-        forecaster, request, draws = self.forecaster, self.request, self.draws
-        decimals = forecaster.decimals(request)
-        has_wages = isinstance(request, PathsRequest) and request.wages
-        wages = forecaster.wage_index(draws) if has_wages else None
-        if isinstance(request, ForecastRequest):
-            for marginals in forecaster.marginals(
-                piece, draws.scenario, n_horizons=request.n_years, progress=progress
-            ):
-                calibrator = forecaster.calibrator_for(marginals)
-                if not request.beyond_span:
-                    age = marginals.origin_year - marginals.birth_year
-                    ahead = np.arange(1, marginals.n_horizons + 1)
-                    marginals = marginals.only(forecaster.records.reach(age[:, None], ahead))
-                table = forecast_table(marginals, calibrator, request, forecaster.records)
-                yield PieceOutput(round_amounts(table, decimals), self._issue(marginals))
-        elif isinstance(request, PathsRequest) and request.states:
-            for courses in forecaster.life_courses(
-                piece, draws, to_age=request.to_age, progress=progress
-            ):
-                table = paths_table(courses.paths, courses, wages)
-                yield PieceOutput(round_amounts(table, decimals))
-        else:
-            for paths in forecaster.blocks(
-                piece, draws, to_horizon=None, to_age=request.to_age, progress=progress
-            ):
-                if isinstance(request, LifetimeRequest):
-                    yield self._lifetimes(piece, paths, request)
-                elif isinstance(request, PensionRequest):
-                    yield self._pensions(piece, paths, request)
-                else:
-                    yield PieceOutput(round_amounts(paths_table(paths, None, wages), decimals))
-
-    def _lifetimes(self, piece: Panel, paths: Paths, request: LifetimeRequest) -> PieceOutput:
-        forecaster = self.forecaster
-        table, values, taxes = lifetime_table(
-            paths,
-            forecaster.calibrator_for(paths),
-            piece,
-            request,
-            forecaster.records,
-            forecaster.decimals(request),
-            tax=None if request.tax == "none" else forecaster.tax_rule(request.tax),
-        )
-        return PieceOutput(table, self._issue(paths), values, taxes)
-
-    def _pensions(self, piece: Panel, paths: Paths, request: PensionRequest) -> PieceOutput:
-        forecaster = self.forecaster
-        laws = forecaster.pension_laws(request)
-
-        def wages(law: PensionLaw) -> WageIndex:
-            return forecaster.wage_index(
-                self.draws, lambda years: np.asarray(law.mean_growth * years)
-            )
-
-        table, values = rights_table(
-            paths,
-            piece,
-            request,
-            [(law, wages(law)) for law in laws],
-            forecaster.calibrator,
-            forecaster.decimals(request),
-        )
-        return PieceOutput(table, values=values)
-
-    def _issue(self, block: Marginals | Paths) -> tuple[IssuedInterval, ...]:
-        if not self.record or self.in_force is None:
-            return ()
-        return tuple(self.in_force.issue(block, self.request))
-
-    def provenance(self) -> dict[str, object]:
-        """What made the result: bundle, draws, product, tax rule and adaptive state."""
-        request = self.request
-        provenance = {**self.forecaster.provenance(self.draws), "product": request.product}
-        if isinstance(request, LifetimeRequest):
-            provenance |= {
-                "rate": request.rate,
-                "to_age": request.to_age,
-                "from_age": request.from_age,
-                "tax": request.tax if isinstance(request.tax, str) else request.tax.name,
-            }
-            if request.tax != "none":
-                provenance["tax_rule"] = self.forecaster.tax_rule(request.tax).describe()
-        if isinstance(request, PensionRequest):
-            laws = self.forecaster.pension_laws(request)
-            names = ("rule", "reform")[: len(laws)]
-            described = [law.rule.describe() for law in laws]
-            provenance |= dict(zip(names, described, strict=True))
-            provenance |= {"basis": BASIS, "first_age": request.first_age}
-        vintages = self.forecaster.bundle.vintages
-        if isinstance(request, PathsRequest) and vintages is not None:
-            provenance["vintages"] = asdict(ModelError.fit(vintages))
-        if self.in_force is not None:
-            provenance["adaptive"] = self.in_force.identity()
-        return provenance
-
-    def result(
-        self, outputs: Sequence[PieceOutput], compared: ComparedRecords | None = None
-    ) -> Result:
-        """The result of all pieces, in their order.
-
-        `compared` are the records beside those of training of the panel that the plan was made for,
-        if they are compared already.
-        """
-        request, whole = self.request, PieceOutput.joined(outputs)
-        result = Result(
-            whole.table,
-            self.forecaster.warnings(
-                self.panel, request, self.draws, compared=None if self.left_out else compared
-            ),
-            self.panel,
-            self.provenance(),
-            self.left_out,
-            whole.issued,
-        )
-        if isinstance(request, ForecastRequest):
-            return Forecasts(**vars(result))
-        if isinstance(request, PensionRequest):
-            groups = None if whole.values is None else reform_table(whole.values)
-            return Pensions(**vars(result), groups=groups)
-        if whole.values is None:
-            return result
-        statistics = population(whole.values[~np.isnan(whole.values).any(axis=1)])
-        statistics = round_population(statistics, self.forecaster.decimals(request))
-        return Lifetimes(
-            **vars(result), values=whole.values, population=statistics, taxes=whole.taxes
-        )

@@ -17,15 +17,14 @@ from saga.features.transforms import Transforms
 from saga.forecast_warnings import (
     MAX_PERSONS,
     ForecastWarning,
-    Training,
     add_counts,
-    find_warnings,
     merge_warnings,
     warning_dicts,
 )
 from saga.macro.group_trends import STATISTICS, GroupSeries, GroupTrends
 from saga.macro.history import MacroHistory
 from saga.macro.scenarios import Scenario
+from saga.request_warnings import Training, find_warnings
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, Request
 from saga.training_records import TrainingRecords
 

@@ -1,0 +1,190 @@
+"""Warnings about amounts: wrong units, and records unlike those of training persons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga.data.panel import Panel
+from saga.features.training_reference import LEVELS, ComparedRecords, TrainingReference
+from saga.forecast_warnings import ForecastWarning, warn_about
+from saga.schema import MONEY
+
+_Limits = tuple[tuple[float, float], ...]
+_RARE = 0.005  # a record is unlike training beyond this quantile, or 1 minus it
+_FEW_PERSONS_RARE = 0.02  # the same if training persons were too few for that quantile
+_PROPERTY_TEXT = {
+    "amount": "The typical amount, compared with persons of the same age,",
+    "zero_share": "The share of years without earnings",
+    "volatility": "The variation of earnings between years",
+    "n_years": "The number of recorded years",
+}
+_MANY_PERSONS = 20  # from this number on, smaller deviations of the typical amount are reported
+# Lowest ratio of training's typical amount to the panel's, and what the amounts probably are.
+_UNITS_BELOW = (
+    (300.0, "thousands", "1000"),
+    (30.0, "hundreds", "100"),
+    (5.0, "amounts per month", "12"),
+)
+_CHANCE = 0.003  # of fewer persons, all of whom have amounts as small or large as in the panel
+_STEADY = 0.05  # share of training persons whose earnings vary less between years
+_MAX_YEAR_RATIO = 1_000  # about 300 million SEK a year
+_MAX_LEAP, _HIGH = 100, 30  # times the person's own median, and what is typical at that age
+_MIN_COLUMN_RATIO = 30.0  # other columns than earnings differ more between panels
+
+
+def about_amounts(
+    panel: Panel, reference: TrainingReference | None, compared: ComparedRecords | None
+) -> Iterator[ForecastWarning]:
+    """Units that are wrong, and records unlike those of training."""
+    if reference is None:
+        return
+    compared = compared or reference.compare(panel)
+    few_are_rare = _are_rare(compared.properties, reference.quantiles)
+    wrong_units = list(_wrong_units(panel, reference, compared.relative_logs, few_are_rare))
+    yield from wrong_units
+    if not any(warning.column == "earnings" for warning in wrong_units):
+        yield from _wrong_years(panel, compared.relative_logs)
+    yield from _unlike_training(panel, reference, compared.properties)
+
+
+def _wrong_years(panel: Panel, relative_logs: NDArray[np.float64]) -> list[ForecastWarning]:
+    """Persons with an amount in a single year that is hardly one of a year, or hardly theirs."""
+    logs = pl.DataFrame({"person": panel.person_numbers, "log": relative_logs}, nan_to_null=True)
+    of_person = logs.select(pl.col("log").median().over("person")).to_series().to_numpy()
+    leap = (relative_logs - of_person > math.log(_MAX_LEAP)) & (relative_logs > math.log(_HIGH))
+    wrong = leap | (relative_logs > math.log(_MAX_YEAR_RATIO))  # False for NaN
+    concerned = np.bincount(panel.person_numbers[wrong], minlength=len(panel.last_rows)) > 0
+    return warn_about(
+        panel,
+        concerned,
+        "unit",
+        f"Earnings of a year are more than {_MAX_YEAR_RATIO:,} times what is typical at that age, "
+        f"or {_MAX_LEAP} times what is typical of the person. Check whether the amount is right "
+        "or a code for what is unknown.",
+        column="earnings",
+    )
+
+
+def _unlike_training(
+    panel: Panel, reference: TrainingReference, properties: Mapping[str, NDArray[np.float64]]
+) -> Iterator[ForecastWarning]:
+    for name, values in properties.items():
+        low, high = _rare_limits(reference.quantiles[name])
+        for side, sign, limits in (("smaller", -1, low), ("larger", 1, high)):
+            outermost = np.fmax.reduce(sign * values, initial=-np.inf)  # without NaN
+            if not limits or not outermost > sign * limits[-1][1]:
+                continue
+            remaining = np.full(len(values), True)
+            for p, limit in limits:  # from the outermost quantile inwards
+                beyond = remaining & (sign * values > sign * limit)
+                remaining &= ~beyond
+                others = 100 * (p if sign > 0 else 1 - p)
+                yield from warn_about(
+                    panel,
+                    beyond,
+                    "unlike-training",
+                    f"{_PROPERTY_TEXT[name]} is {side} than that of {others:g} % of the training "
+                    "persons. The intervals are less reliable for such a record.",
+                    column="earnings",
+                )
+
+
+@cache
+def _rare_limits(stored: tuple[float | None, ...]) -> tuple[_Limits, _Limits]:
+    """Levels and quantiles beyond which few training persons are, from the outermost inwards.
+
+    `stored` are the quantiles at LEVELS.
+    """
+    pairs = [(p, q) for p, q in zip(LEVELS, stored, strict=True) if q is not None]
+    if not pairs:
+        return (), ()
+    lowest, highest = pairs[0][0], pairs[-1][0]
+    low_limit, high_limit = max(_RARE, lowest), min(1 - _RARE, highest)
+    low = tuple((p, q) for p, q in pairs if p <= low_limit <= _FEW_PERSONS_RARE)
+    high = tuple((p, q) for p, q in pairs if p >= high_limit >= 1 - _FEW_PERSONS_RARE)
+    return low, high[::-1]
+
+
+def _are_rare(
+    properties: Mapping[str, NDArray[np.float64]],
+    stored: Mapping[str, tuple[float | None, ...]],
+) -> bool:
+    """Whether two or more persons who are all on one side are less likely than `_CHANCE`.
+
+    Small amounts of persons who all earn more steadily than 95 % of training persons, as monthly
+    pay is, are less likely still: small amounts vary more than others, so the product of both
+    shares is an upper bound. Persons are taken as independent. `stored` are the quantiles at LEVELS
+    of training persons.
+    """
+    is_known = np.isfinite(properties["amount"])
+    amounts, n = properties["amount"][is_known], int(is_known.sum())
+    if n < 2:  # one person may earn little
+        return False
+    pairs = [(p, q) for p, q in zip(LEVELS, stored["amount"], strict=True) if q is not None]
+    below = min((p for p, q in pairs if amounts.max() < q), default=1.0)
+    above = min((1 - p for p, q in pairs if amounts.min() > q), default=1.0)
+    steady = stored["volatility"][LEVELS.index(_STEADY)]
+    if steady is not None and bool((properties["volatility"][is_known] < steady).all()):
+        below *= _STEADY
+    return min(below, above) ** n <= _CHANCE
+
+
+def _wrong_units(
+    panel: Panel,
+    reference: TrainingReference,
+    relative_logs: NDArray[np.float64],
+    few_are_rare: bool,
+) -> Iterator[ForecastWarning]:
+    """Columns whose typical amount is not of the size that training persons have."""
+    for column in MONEY:
+        if column == "earnings":
+            logs = relative_logs
+        elif column in reference.columns and column in panel.meta.present:
+            amounts = panel.frame[column].to_numpy().astype(np.float64)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                logs = np.log(np.where(amounts > 0, amounts, np.nan)) - reference.columns[column]
+        else:
+            continue
+        positive = np.isfinite(logs)
+        if not positive.any():
+            continue
+        n_persons = 1 + int(np.count_nonzero(np.diff(panel.person_numbers[positive])))
+        ratio = math.exp(_median(logs[positive]))
+        sensitive = column == "earnings" and (n_persons >= _MANY_PERSONS or few_are_rare)
+        threshold = _UNITS_BELOW[-1][0] if sensitive else _MIN_COLUMN_RATIO
+        if not 1 / threshold < ratio < threshold:
+            message = _unit_message(column, ratio)
+            yield ForecastWarning("unit", message, count=n_persons, column=column)
+
+
+def _median(values: NDArray[np.float64]) -> float:
+    """The median; for few values ten times as fast as NumPy's, which has many options."""
+    ordered, n = np.sort(values), len(values)
+    return float(ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+
+
+def _unit_message(column: str, ratio: float) -> str:
+    if ratio < 1:
+        unit, scale = next((unit, s) for limit, unit, s in _UNITS_BELOW if 1 / ratio >= limit)
+    elif ratio >= _MIN_COLUMN_RATIO and ratio < 1_000:
+        unit, scale = "hundredths of the unit, such as ore", "0.01"
+    else:
+        return (
+            f"The amounts of {column} are much larger than those of the training persons. Check "
+            "their unit, currency and prices."
+        )
+    fix = (
+        f"multiply them by {scale}; for a file, by `scale: {scale}` in a mapping"
+        if column == "earnings"
+        else f"multiply the column by {scale}, or use `scale: {scale}` if all amounts are so"
+    )
+    return (
+        f"The amounts of {column} are much {'smaller' if ratio < 1 else 'larger'} than those of "
+        f"the training persons. If they are {unit}, {fix}."
+    )
