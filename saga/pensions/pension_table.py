@@ -69,7 +69,7 @@ def rights_table(
                 for name in results
                 if name in changed and name in (*AMOUNTS, "contribution_years")
             }
-            lifetime = careers[0].earnings[: len(is_unknown)].mean(0)
+            lifetime = earnings[: len(is_unknown)].mean(0)  # also of years before the laws
             values.append(np.stack([lifetime, results["rights"][-1], changed["rights"][-1]]))
         is_unknown |= years[: len(is_unknown)] < laws[0][0].rule.first_year
         table = _statistics(results, request, guarantee, decimals)

@@ -251,6 +251,21 @@ def test_a_rule_and_the_difference_add_up_to_the_reform(
             assert sum(parts) == pytest.approx(alone[name])  # type: ignore[arg-type]
 
 
+def test_careers_are_ordered_by_all_their_earnings(
+    forecaster: Forecaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by those of years before the rule, which give no right."""
+    years = [*range(1990, 2003), 2022]
+    ids = {"person_id": ["early"] * 14 + ["late"] * 14, "birth_year": 1970, "year": years * 2}
+    earnings = [*[2e6] * 13, 3e5, *[0.0] * 13, 3e5]
+    seen: list[np.ndarray] = []
+    monkeypatch.setattr("saga.forecaster.reform_table", seen.append)
+    request = PensionRequest(reform=PensionSource("base: se\n"), unknown_years="zero")
+    forecaster.pensions(read_panel(pl.DataFrame(ids | {"earnings": earnings})), request, Draws(4))
+    early, late = seen[0][:, 0].mean(-1)
+    assert early - late > 13 * 2e6 / 49
+
+
 def test_a_balance_is_not_compared_with_a_yearly_pension(forecaster: Forecaster) -> None:
     panel = read_panel(pl.DataFrame(ONE_YEAR))
     request = PensionRequest(reform=PensionSource("accrual"), unknown_years="zero")
