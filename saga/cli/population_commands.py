@@ -199,9 +199,7 @@ def align(
     weights: _Weights = None,
     residents: Annotated[
         bool,
-        typer.Option(
-            "--residents", help="Only who is alive and in the country (paths with --circumstances)."
-        ),
+        typer.Option("--residents", help="Count who is alive and in the country only."),
     ] = False,
     as_json: options.Json = False,
 ) -> None:
