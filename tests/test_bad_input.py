@@ -423,6 +423,45 @@ def test_rejected_rows_and_results_are_never_written_to_the_folder_of_the_input(
     assert [entry.name for entry in folder.iterdir()] == ["people.csv"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "forecast {faulty} --bundle {bundle} --out {folder}/out.csv --rejected {foreign}.csv",
+        "forecast {faulty} --bundle {bundle} --out {folder}/out.csv --rejected {foreign}.parquet",
+        "calibrate {bundle} --panel {faulty} --out {folder}/b --rejected {foreign}.csv",
+        "register check {folder} --markdown {foreign}.md",
+        "vintages --panel {faulty} --out {folder}",
+        "audit {bundle} --panel {faulty} --out {folder}",
+    ],
+)
+def test_no_file_beside_the_output_replaces_one_that_saga_did_not_write(
+    line: str, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    rows = people()
+    rows[1]["earnings"] = -AMOUNT
+    faulty = write_csv(rows, tmp_path / "faulty.csv")
+    names = ["mine.csv", "mine.parquet", "mine.md", "vintages.md", "audit.html"]
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    paths = {"faulty": faulty, "bundle": tiny_bundle, "folder": tmp_path}
+    assert "did not write it" in refusal(line.format(**paths, foreign=tmp_path / "mine"))
+    assert {(tmp_path / name).read_text() for name in names} == {"mine"}
+
+
+def test_rejected_rows_replace_those_of_the_run_before_and_nothing_else(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    rows = people()
+    rows[1]["earnings"] = -AMOUNT
+    faulty, out = write_csv(rows, tmp_path / "faulty.csv"), tmp_path / "out.csv"
+    line = f"forecast {faulty} --bundle {tiny_bundle} --out {out} --on-error drop --rejected"
+    for _ in range(2):
+        done(line, tmp_path / "rejected.csv")
+        assert pl.read_csv(tmp_path / "rejected.csv")["broken_rules"][0] == "negative earnings"
+    assert "name one file" in refusal(line, out)
+    assert "broken_rules" not in pl.read_csv(out).columns
+
+
 def test_a_person_above_64_at_every_horizon_is_listed_without_an_error(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:

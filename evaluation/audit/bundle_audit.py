@@ -29,13 +29,14 @@ from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import persons_of, shares_of, units_of
 from saga.errors import InputError, Problem
-from saga.files.atomic import commit, commit_json
+from saga.files.atomic import commit_json
 from saga.files.bundle_folder import AUDIT
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
-from saga.pages.layout import render_page
+from saga.pages.layout import render_page, write_page
 from saga.schema import CATEGORICAL
 
+PAGE = "audit.html"
 _HEADING = "## Audit"
 Mask = NDArray[np.bool_]
 # An area below .55 leaves an attacker who guesses "member" or not right in at most 53 to 54 of 100
@@ -272,8 +273,8 @@ def store_audit(bundle: Bundle, audit: Mapping[str, Any], out: Path) -> Bundle:
     }
     limits = {"largest_area": LARGEST_AREA, "largest_rate": LARGEST_RATE}
     values = {"audit": audit, "provenance": provenance, **limits}
-    page = render_page("audit.html", values, "saga.evaluation.audit")
-    commit(out / "audit.html", lambda part: part.write_text(page, encoding="utf-8"))
+    page = render_page(PAGE, values, "saga.evaluation.audit")
+    write_page(out / PAGE, page)
     return stored
 
 

@@ -18,9 +18,9 @@ from saga.evaluation.contest_tables import score_tables
 
 from saga.data.panel import FLOOR
 from saga.errors import UsageError
-from saga.files.atomic import commit
 from saga.files.tables import write_table
 from saga.pages.format import markdown_table
+from saga.pages.layout import check_page, write_page
 
 # Metrics of persons that do not depend on how an entry's quantiles are connected, or hardly.
 METRICS = (
@@ -114,4 +114,4 @@ def write_scores(tables: Mapping[str, pl.DataFrame], out: Path, entry: str) -> N
     summary = summarise(tables)
     rows = (["" if cell is None else str(cell) for cell in row] for row in summary.rows())
     page = markdown_table(summary.columns, rows) + "\n"
-    commit(out / "results.md", lambda part: part.write_text(page, encoding="utf-8"))
+    write_page(check_page(out / "results.md", "page", (".md",)), page)

@@ -138,10 +138,12 @@ def audit(
         saga audit bundles/ours --panel panel.csv  # in the secure room; continues after a stop
     """
     from saga.bundle import Bundle
-    from saga.evaluation.audit.bundle_audit import AuditOptions, audit_bundle, store_audit
+    from saga.evaluation.audit.bundle_audit import PAGE, AuditOptions, audit_bundle, store_audit
+    from saga.pages.layout import check_page
 
-    people = reading.read(panel)
     opened, folder = Bundle.load(bundle), out or Path(f"{bundle}.audit")
+    check_page(folder / PAGE, "page", (".html",))
+    people = reading.read(panel)
     outcome = audit_bundle(
         opened,
         people,
@@ -152,7 +154,7 @@ def audit(
     stored = store_audit(opened, outcome, folder)
     word = outcome["verdict"]["word"]
     console.result(
-        f"Verdict: {word}. {outcome['verdict']['advice']} Wrote {folder / 'audit.html'}; digest of "
+        f"Verdict: {word}. {outcome['verdict']['advice']} Wrote {folder / PAGE}; digest of "
         f"the bundle with its audit: {stored.digest[:12]}.",
         {"out": folder, "bundle": stored.digest, **outcome},
         as_json=as_json,

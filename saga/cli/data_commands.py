@@ -253,6 +253,7 @@ def check(
     as_json: options.Json = False,
 ) -> None:
     """Compare a register with published figures: exit 1 if an enforced target misses its band."""
+    from saga.pages.layout import check_page, write_page
     from saga.register.validation.register_check import (
         check_register,
         format_markdown,
@@ -260,9 +261,11 @@ def check(
         passed,
     )
 
+    if markdown is not None:
+        check_page(markdown, "table", (".md",))
     table = check_register(register, only=only or (), paper=sample == "paper")
     if markdown is not None:
-        markdown.write_text(format_markdown(table), encoding="utf-8")
+        write_page(markdown, format_markdown(table))
     good = passed(table)
     console.result(
         format_text(table),

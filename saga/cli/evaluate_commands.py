@@ -296,9 +296,11 @@ def vintages(
         make_vintages,
         store_vintages,
     )
+    from saga.pages.layout import check_page, write_page
     from saga.training.harness import RunOptions
     from saga.training.train_config import choose_start
 
+    page = check_page(out / "vintages.md", "page", (".md",))
     people = reading.read(panel)
     if store is not None:
         people = Bundle.load(store).salted(people)
@@ -319,7 +321,7 @@ def vintages(
     with console.progress("Vintages", quiet=as_json) as progress:
         errors = make_vintages(people, out, sorted(years), settings, progress=progress)
     text = describe_vintages(errors)
-    (out / "vintages.md").write_text(text, encoding="utf-8")
+    write_page(page, text)
     stored = (
         None
         if store is None

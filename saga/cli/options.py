@@ -19,6 +19,7 @@ from typing import Annotated, Any, ForwardRef, get_args, get_origin
 import typer
 
 from saga.entrants import Entrants, entrants_from
+from saga.errors import UsageError
 from saga.files.atomic import sole_output
 from saga.requests import REQUESTS, Option, PensionSource, TaxSource, request_of
 from saga.schema import PRICE_YEAR
@@ -185,6 +186,9 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         arguments = {name: make(values) for name, make in objects.items()}
         # Without `--out` a command that could have one changes its bundle.
         written = values.get("out") or (values.get("bundle") if "out" in values else None)
+        rejected = values.get("rejected")
+        if rejected and written and rejected.resolve() == Path(written).resolve():
+            raise UsageError("--rejected and --out name one file. Name one for each.")
         with nullcontext() if written is None else sole_output(written):
             command(**values, **arguments)
 

@@ -275,7 +275,11 @@ class SourceMapping(_Strict):
         return self.deflator.base_year if self.deflator else PRICE_YEAR
 
     def used_columns(self, names: Sequence[str]) -> list[str]:
-        """The columns that this mapping reads, of a source with columns `names`, in their order."""
+        """The columns that this mapping reads, of a source with columns `names`, in their order.
+
+        Raises InputError if a column that the mapping does not name has several spellings.
+        """
+        find_columns(BY_NAME.keys() - self.columns.keys(), names, exact=False)
         parts = [*map(parts_of, self.sources().values()), tuple(self.keep), tuple(self.null_if)]
         used = {spelling for part in parts for spelling in find_columns(part, names)}
         return [name for name in names if name in used]

@@ -52,6 +52,7 @@ from saga.errors import InputError, Problem, UsageError
 from saga.files.atomic import digest_file
 from saga.files.data_frames import Rows, to_polars
 from saga.files.folders import File, open_place
+from saga.files.tables import check_out, write_table
 from saga.requests import OnError
 from saga.schema import BY_NAME, COLUMNS, EXIT, MAX_AGE, MIN_AGE, MONEY, REQUIRED, Column
 
@@ -474,7 +475,7 @@ def read_panel(
         on_error: With "drop", rows that break a rule are dropped and counted in `meta.dropped`;
             if the rule concerns a person, all rows of the person are.
         rejected: File (.parquet or .csv) for the faulty rows of the source, with a column
-            `broken_rules`.
+            `broken_rules`; only one that SAGA wrote is replaced.
         panel_id: The panel's id; by default the register's, else the mapping's name, else "panel".
         facts: The dated facts, of which SEK need the price index; by default the shipped ones.
         origin: Last year that is read; later rows and exits are unknown.
@@ -548,6 +549,8 @@ def _check_options(
         )
     if rejected is not None and isinstance(source, str | Path):
         require_output_outside_input(open_place(source), rejected, "--rejected")
+    if rejected is not None:
+        check_out(rejected)
 
 
 def _require_cells(schema: Mapping[str, pl.DataType], place: str) -> None:
@@ -570,8 +573,7 @@ def _write_rejected(path: Path, frame: pl.DataFrame, broken: pl.DataFrame) -> No
     )
     reasons = named.group_by("row").agg(pl.col("broken_rules").sort().str.join("; ")).sort("row")
     rows = frame[reasons["row"]].insert_column(0, reasons["broken_rules"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows.write_parquet(path) if path.suffix == ".parquet" else rows.write_csv(path)
+    write_table(rows, path, {"product": "rejected rows"})
 
 
 def _macro(

@@ -52,7 +52,7 @@ class Effect:
 
 
 def recode(mapping: SourceMapping, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Effect]]:
-    """The frame in panel columns and codes, and what `keep`, `null_if` and `codes` did.
+    """The frame in panel columns and codes, and what its entries did.
 
     The result has only columns that the source has, in the source's types. Raises `InputError`
     if `digits` applies to numbers, which have lost their leading zeros.
@@ -60,11 +60,20 @@ def recode(mapping: SourceMapping, frame: pl.DataFrame) -> tuple[pl.DataFrame, l
     mapping.check_types(frame.schema)
     effects: list[Effect] = []
     if mapping.decimal == ",":
-        frame = frame.with_columns(
-            with_decimal_point(column) for column in _number_columns(mapping, frame)
-        )
+        numbers = _number_columns(mapping, frame)
+        n_cells = sum(frame.height - frame[column].null_count() for column in numbers)
+        effects.append(Effect("decimal", tuple(numbers), n_cells, 0, mapping.is_own("decimal")))
+        frame = frame.with_columns(with_decimal_point(column) for column in numbers)
+    taken = {
+        name: (source, columns)
+        for name, source in mapping.sources().items()
+        if (columns := find_columns(parts_of(source), frame.columns))
+    }
+    read = {column for _, columns in taken.values() for column in columns}
+    read |= set(find_columns(tuple(mapping.null_if), frame.columns))
     for name, bounds in mapping.keep.items():
-        columns, is_own = find_columns((name,), frame.columns), mapping.is_own("keep", name)
+        columns = [column for column in find_columns((name,), frame.columns) if column in read]
+        is_own = mapping.is_own("keep", name)
         if not columns:
             effects.append(Effect(f"keep {name}", (), 0, 0, is_own))
         for column in columns:
@@ -73,15 +82,10 @@ def recode(mapping: SourceMapping, frame: pl.DataFrame) -> tuple[pl.DataFrame, l
             if not frame.schema[column].is_numeric():  # a text stays, to be reported
                 value = value.fill_nan(None)
             outside = frame.select(value.is_not_null() & ~credible).to_series()
-            n_known = frame.height - frame[column].null_count()
-            effects.append(Effect(f"keep {name}", (column,), n_known, int(outside.sum()), is_own))
+            n_numbers = frame.select(value.is_not_nan().sum()).item()
+            effects.append(Effect(f"keep {name}", (column,), n_numbers, int(outside.sum()), is_own))
             frame = frame.with_columns(pl.when(~outside).then(pl.col(column)).alias(column))
     unknown = _unknown_earnings(mapping, frame, effects)
-    taken = {
-        name: (source, columns)
-        for name, source in mapping.sources().items()
-        if (columns := find_columns(parts_of(source), frame.columns))
-    }
     if all(
         len(columns) == 1
         and not isinstance(source, Sum | FirstPositive)

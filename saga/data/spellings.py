@@ -13,8 +13,11 @@ from saga.errors import InputError
 
 _SPELLINGS = (  # of an id, by other programs: patterns and what they are without the difference
     (r"\p{Pd}|\u2212", "-"),
-    (r"^(\d{6}|\d{8})-(\d{4})$", "${1}${2}"),  # a Swedish personal identity number
+    (r"\s+", " "),
+    (r"^(\d{6}|\d{8})[-+](\d{4})$", "${1}${2}"),  # a Swedish personal identity number
+    (r"^(?:1[89]|20)(\d\d(?:0[1-9]|1[0-2])\d{6})$", "${1}"),  # the same with its century
     (r"^\{(.*)\}$", "${1}"),
+    (r"^([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{12})$", "$1$2$3$4$5"),
     (r"^=?[\"'\u2019](.*?)[\"'\u2019]?$", "${1}"),  # Excel's signs of a text
     (r"^([+-]?)[.,](\d+)$", "${1}0.${2}"),
     (r"^true$", "1"),
@@ -25,8 +28,11 @@ _ONE_CODE = "Write codes the same way in all files, or name all spellings in the
 MISFIT = "the mapping does not fit the source"
 
 
-def find_columns(columns: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The source's spelling (one of `names`) of each of `columns` that it has."""
+def find_columns(columns: Iterable[str], names: Sequence[str], *, exact: bool = True) -> list[str]:
+    """The source's spelling (one of `names`) of each of `columns` that it has.
+
+    Raises InputError if there are several, and none of them is `exact` or that does not count.
+    """
     lower, result = _by_lower_case(tuple(names)), list[str]()
     for name in columns:
         if "*" in name:
@@ -37,13 +43,13 @@ def find_columns(columns: Sequence[str], names: Sequence[str]) -> list[str]:
                 for spelling in same
             ]
         else:
-            spellings = [name] if name in names else lower.get(name.lower(), [])
+            spellings = [name] if exact and name in names else lower.get(name.lower(), [])
         if len(spellings) > 1:
             raise InputError.of(
                 MISFIT,
                 "ambiguous-column",
                 f"{name} may be {' or '.join(spellings)}",
-                "Write the exact spelling in the mapping.",
+                "Keep one of them, or write the exact spelling in a mapping.",
             )
         result += spellings
     return list(dict.fromkeys(result))

@@ -94,6 +94,15 @@ def test_whole_numbers_may_be_written_with_decimals_or_as_codes(person: Person) 
     )
 
 
+@pytest.mark.parametrize("person_id", [2.0**53, 12345678901234567.0, 1e300, 7.5])
+def test_a_number_that_may_be_the_id_of_another_person_is_refused(
+    person: Person, person_id: float
+) -> None:
+    with pytest.raises(ProblemError):
+        _json(person(person_id))
+    assert set(_json(person(2.0**53 - 1)).frame["person_id"]) == {"9007199254740991"}
+
+
 def test_csv_without_names_does_not_answer_with_the_cells_of_the_first_person() -> None:
     with pytest.raises(InputError, match="no columns of a panel") as caught:
         parse_table(b"A1,2020,1985,340000\nA1,2021,1985,350001\n", CSV, [], ForecastOptions, 10)

@@ -233,6 +233,9 @@ NOT_FOUND = [  # part of a mapping, and the entry that finds nothing in `_wages`
     ("family: kin", "family", False),
     ("null_if: {guess: 1}", "null_if guess: 1", False),
     ("null_if: {guess: [true, -8]}", "null_if guess: -8", False),
+    ("{keep: {g: [0, 9]}, extra: {g: {kind: category}}}", "keep g", False),  # texts
+    ("keep: {g: [0, 9]}", "keep g", False),  # the panel has no column of it
+    ("decimal: ','", "decimal", False),  # all cells are numbers
 ]
 
 

@@ -547,6 +547,15 @@ def test_a_person_is_one_whether_a_file_has_text_or_numbers(
         (["007", "7"], ["7", "12"], ["007", "12", "7"]),  # the first file has both: two persons
         (["198005131234", "x"], ["19800513-1234", "x"], None),
         (["8005131234", "x"], ["800513\u20131234", "x"], None),
+        (["198005131234", "x"], ["8005131234", "x"], None),
+        (["19800513-1234", "x"], ["800513+1234", "x"], None),
+        (["199905131234", "x"], ["9913131234", "x"], ["199905131234", "9913131234", "x"]),
+        (
+            ["0a1b2c3d-0000-4000-8000-0123456789ab", "x"],
+            ["{0A1B2C3D0000400080000123456789ab}", "x"],
+            None,
+        ),
+        (["a  1", "x"], ["a 1", "x"], None),
         (["1001", "x"], ["1,001", "x"], None),
         (["1001", "x"], ["1 001", "x"], None),
         (["1001", "x"], ["1\u00a0001", "x"], None),
@@ -768,6 +777,26 @@ def test_a_name_that_may_be_one_of_two_is_refused(
         return
     panel = read_panel(tmp_path / "in", mapping=tmp_path / "m.yaml", prices=2022)
     assert panel.frame["earnings"].to_list() == sums
+
+
+@pytest.mark.parametrize("other", ["EARNINGS", "Earnings ", "\u00a0earnings"])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", None])
+def test_a_column_with_two_spellings_is_refused_unless_a_mapping_names_one(
+    other: str, suffix: str | None, tmp_path: Path
+) -> None:
+    frame = _rows().with_columns(pl.lit(9.0).alias(other))
+    source: Path | pl.DataFrame = frame
+    if suffix is not None:
+        source = tmp_path / f"people{suffix}"
+        WRITERS[f"p{suffix}"](frame, source)
+    with pytest.raises(InputError, match="earnings may be earnings or"):
+        read_panel(source, prices=2022)
+    named = read_panel(source, mapping={"columns": {"earnings": "earnings"}}, prices=2022)
+    assert named.frame.equals(read_panel(_rows(), prices=2022).frame)
+    for name in ("sex", "county"):
+        codes = {name: pl.lit(None), name.title(): pl.lit(None)}
+        with pytest.raises(InputError, match=f"{name} may be"):
+            read_panel(_rows().with_columns(**codes), prices=2022)
 
 
 def test_blank_lines_and_blanks_around_names_are_ignored(tmp_path: Path) -> None:

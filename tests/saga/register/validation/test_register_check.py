@@ -272,7 +272,7 @@ def test_the_command_prints_and_writes_the_table_and_sets_the_exit_code(
     assert result.exit_code == int(not passed(selected))
     assert "zeros.20-64" in result.stdout
     assert "paper." not in result.stdout
-    assert page.read_text().count("\n") == 2 + selected.height
+    assert page.read_text().count("\n| `") == selected.height
     for key in selected["key"]:
         assert key in result.stdout
         assert f"`{key}`" in page.read_text()
