@@ -208,6 +208,7 @@ def judge_audit(
     leaks += [f"rare codes: {recognised} recognised"] if recognised else []
     faults = [f"{f.check}: {f.result}" for f in findings if f.passed is False]
     missed = [c.name for c in canaries if c.must and not c.caught]
+    of_shadows = bool(leaks) and all("(shadows)" in leak for leak in leaks)
     if missed:
         word = "no power"
     elif leaks or faults:
@@ -221,7 +222,7 @@ def judge_audit(
         "faults": faults,
         "unclear": unclear,
         "missed": missed,
-        "advice": _ADVICE[word],
+        "advice": _ADVICE[word] + _OF_SHADOWS * (word == "leak" and of_shadows),
     }
 
 
@@ -247,6 +248,10 @@ _ADVICE: Mapping[str, str] = {
     "no power": "The audit missed a planted leak, so its other figures prove nothing. Audit with "
     "more shadows or persons.",
 }
+_OF_SHADOWS = (
+    " All leaks that attacks found are of shadows, models trained in the same way. None is of the "
+    "bundle itself, which is an excuse only if it learnt from many more persons than a shadow."
+)
 
 
 def store_audit(bundle: Bundle, audit: Mapping[str, Any], out: Path) -> Bundle:

@@ -11,7 +11,7 @@ must be complete, because a scan has no chance in it.
 - overfitted: few persons, no regularisation, no promise, stopped by the loss on the training
   persons.
 - id column: a copy of the panel with an own column that numbers the persons.
-- cell of two: a copy of the calibration table in which a cell has two persons.
+- cell of two: a copy of the diagnostics in which a cell has two persons.
 """
 
 from __future__ import annotations

@@ -30,15 +30,15 @@ PASSED = "no leak found"  # the verdict that needs no accepted risk
 DISTRIBUTION = "saga-forecast"
 REGISTER = RegisterSettings(persons=10_000, seed=1, first_year=1990, last_year=2022)
 CONTENTS = {
-    "bundle": "the weights and tables that forecast; `saga bundle verify bundle` checks each byte",
+    "bundle": "the weights and tables that forecast, without program code or records",
     "card.md": "what the bundle is for, on whom it was trained and how it was calibrated",
-    "calibration.csv": "the calibration: thresholds and maps by horizon and group, with the number "
-    "of persons behind each",
+    "calibration.csv": "the calibration: thresholds and maps by horizon and group; n counts the "
+    "persons behind a row, in rows of the kinds origin_years and drift years",
     "audit": "attacks on the bundle, planted leaks and the verdict: begin with audit.html",
     "register": "a simulated register with the columns of the panel, so that others can try the "
     "bundle: no person in it exists, and the agency's persons were not used to make it",
     "sbom.cdx.json": "names, versions and licences of the software that runs it (CycloneDX 1.6)",
-    CHECKSUMS: "checksums of all other files: `sha256sum -c SHA256SUMS`",
+    CHECKSUMS: "checksums of all other files",
 }
 
 
@@ -198,7 +198,7 @@ def _sizes(folder: Path, contents: Mapping[str, str]) -> Iterator[tuple[str, str
         path = folder / name
         files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
         size = sum(file.stat().st_size for file in files)
-        yield name, f"{len(files):,} file{'s' if len(files) > 1 else ''}, {size / 1e6:,.1f} MB"
+        yield name, f"{len(files):,} file{'s' if len(files) > 1 else ''}, {size / 1e3:,.0f} kB"
 
 
 def _write_text(path: Path, text: str) -> None:
