@@ -1,4 +1,4 @@
-"""Changes of earnings, mobility in the ranking, and how both follow the cycle.
+"""Changes of earnings, and how they follow the cycle.
 
 A change is the difference of log real labour earnings of persons of 25-55 at the start who are
 above half a price base amount in both years. It is dated by its second year.
@@ -25,15 +25,11 @@ from saga.register.validation.register_arrays import FULL_PERIOD, Bools, Registe
 from saga.schema import EDUCATION_LEVELS
 
 PRIME_AGES = (25, 55)
-YOUNGER_AGES, OLDER_AGES = (25, 34), (45, 55)
-MOBILITY_AGES = (35, 54)
-RANK_YEARS = 3  # years whose mean earnings rank a person before a change
 LARGE_LOSS = 0.5  # real earnings below half of the year before
 
 # Second years of changes. Unemployment rises by 1.4 to 3.5 points a year in the bust of the 1990s
 # and falls by a point or so a year in upturns.
 BUST_YEARS = (1991, 1992, 1993)
-CRISIS_YEARS = range(1992, 1995)
 BUST_2009_YEARS = (2009,)
 UPTURN_YEARS = (1998, 1999, 2000, 2006, 2007)
 CHANGE_YEARS = FULL_PERIOD[1:]
@@ -45,28 +41,24 @@ Group = Bools | Callable[[int], Bools]  # persons (n,), or by the year in which 
 def changes(
     register: RegisterArrays,
     years: Iterable[int],
-    lag: int = 1,
     group: Group | None = None,
-    ages: tuple[int, int] = PRIME_AGES,
 ) -> Sample:
-    """Changes of log earnings, all `years` together.
+    """Changes of log earnings from the year before, all `years` together.
 
     Args:
         register: The register.
         years: Years in which the changes end.
-        lag: Number of years between start and end.
         group: Persons whose changes are counted; None for all.
-        ages: First and last age at the start.
     """
     parts = []
     for year in years:
-        start_year = year - lag
+        start_year = year - 1
         if register.covers((start_year, year)):
             start = register.column(start_year)
-            mask = register.aged(start_year, *ages)
+            mask = register.aged(start_year, *PRIME_AGES)
             if group is not None:
                 mask = mask & (group(start_year) if callable(group) else group)
-            parts.append((register.logs[:, start + lag] - register.logs[:, start], mask))
+            parts.append((register.logs[:, start + 1] - register.logs[:, start], mask))
     return register.pool(parts)
 
 
@@ -188,76 +180,13 @@ def _large_losses(register: RegisterArrays, group: Callable[[int], Bools]) -> Es
     return sample.share(sample.values < LARGE_LOSS)
 
 
-def recalled_moments(register: RegisterArrays) -> KeyedEstimates:
-    """The moments of the bands that are recalled from the literature."""
-    if not register.covers(FULL_PERIOD):
-        return
-    men, women = register.group("men"), register.group("women")
-    for name, group in (("men", men), ("women", women)):
-        one_year = changes(register, CHANGE_YEARS, group=group)
-        five_years = changes(register, CHANGE_YEARS, 5, group)
-        upturn, bust, crisis = (
-            changes(register, years, group=group)
-            for years in (UPTURN_YEARS, BUST_YEARS, CRISIS_YEARS)
-        )
-        deviation = combine(lambda v: float(np.sqrt(v[0])), one_year.variance())
-        for year in (1995, 2016):
-            yield f"grid.log_spread.{year}.{name}", log_earnings(register, year, group).spread()
-        yield f"grid.change1.spread.boom.{name}", upturn.spread()
-        yield f"grid.change1.spread.bust.{name}", crisis.spread()
-        yield f"grid.change5.spread.{name}", five_years.spread()
-        yield f"grid.change1.std.{name}", deviation
-        yield f"grid.change1.kelley.boom.{name}", upturn.kelley()
-        yield f"grid.change1.kelley.bust.{name}", bust.kelley()
-        yield f"grid.change1.peak.{name}", one_year.crow_siddiqui()
-        yield f"grid.change5.peak.{name}", five_years.crow_siddiqui()
-    rank5_men = rank_slope(register, 5, men)
-    yield "grid.rank5.men", rank5_men
-    yield "grid.rank10.men", rank_slope(register, 10, men)
-    yield "grid.rank5.women_less", rank_slope(register, 5, women) - rank5_men
-    young, old = (changes(register, CHANGE_YEARS, ages=ages) for ages in (YOUNGER_AGES, OLDER_AGES))
-    yield "grid.kelley_by_age", old.kelley() - young.kelley()
-    yield "grid.peak_by_age", old.crow_siddiqui() - young.crow_siddiqui()
-    ranked_years = FULL_PERIOD[RANK_YEARS - 1 : -1]
-    fifths = {year: past_rank(register, year) for year in ranked_years}
-
-    def changes_from(fifth: int) -> Sample:
-        years = range(ranked_years[0] + 1, ranked_years[-1] + 2)
-        return changes(register, years, group=lambda year: np.asarray(fifths[year] == fifth))
-
-    bottom, top = changes_from(0), changes_from(4)
-    yield "grid.kelley_by_rank", top.kelley() - bottom.kelley()
-    yield "grid.peak_by_rank", top.crow_siddiqui() - bottom.crow_siddiqui()
-
-
-def past_rank(register: RegisterArrays, year: int, n_groups: int = 5) -> NDArray[np.int8]:
-    """Rank group of mean real earnings over the three years to `year` (n,).
-
-    0 is the lowest group, -1 unknown. Persons of 25-55 who are above half a price base amount in
-    `year` are ranked.
-    """
-    past = np.mean([register.real(year - k) for k in range(RANK_YEARS)], axis=0)
-    ranked = register.aged(year, *PRIME_AGES) & np.isfinite(past) & register.attached(year)
-    order = np.argsort(past[ranked], kind="stable")
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    group = np.full(len(register), -1, np.int8)
-    group[ranked] = rank * n_groups // max(len(order), 1)
-    return group
-
-
-def rank_slope(register: RegisterArrays, lag: int, mask: Bools) -> Estimate:
-    """Slope of the rank of real earnings `lag` years later on the present rank, all years.
-
-    Persons of 35-54 at the start, above half a price base amount in both years.
-    """
-    parts = []
-    for year in range(register.years.start, register.years.stop - lag):
-        first, second = (register.logs[:, register.column(y)] for y in (year, year + lag))
-        in_both = mask & register.aged(year, *MOBILITY_AGES)
-        in_both &= np.isfinite(first) & np.isfinite(second)
-        parts.append((rank_product(first, second, in_both), in_both))
-    return register.pool(parts).mean()
+def log_spreads(register: RegisterArrays) -> KeyedEstimates:
+    """P90 - P10 of log earnings by sex, in the years that were read off the published graphs."""
+    for year in (1995, 2016):
+        if register.covers((year,)):
+            for name in ("men", "women"):
+                spread = log_earnings(register, year, register.group(name)).spread()
+                yield f"grid.log_spread.{year}.{name}", spread
 
 
 def rank_product(

@@ -188,13 +188,6 @@ class Sample:
             *self.quantiles((0.1, 0.5, 0.9)),
         )
 
-    def crow_siddiqui(self) -> Estimate:
-        """Excess Crow-Siddiqui kurtosis, (P97.5 - P2.5) / (P75 - P25) - 2.91: 0 for a normal."""
-        return combine(
-            lambda q: float((q[3] - q[0]) / (q[2] - q[1]) - NORMAL_CROW_SIDDIQUI),
-            *self.quantiles((0.025, 0.25, 0.75, 0.975)),
-        )
-
 
 def _mean(values: NDArray[Any]) -> float:
     return float(values.mean()) if len(values) else float("nan")

@@ -39,7 +39,7 @@ MEASURES: dict[str, Callable[[RegisterArrays], KeyedEstimates]] = {
     "education": social_statistics.all_social_statistics,
     "premium": level_statistics.premia,
     "sign": earnings_dynamics.signs,
-    "grid": earnings_dynamics.recalled_moments,
+    "grid": earnings_dynamics.log_spreads,
     "childless": fertility.childlessness,
     "first_birth": fertility.age_at_first_birth,
     "child_penalty": fertility.child_penalty,

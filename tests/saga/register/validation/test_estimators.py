@@ -32,7 +32,6 @@ STATISTICS: dict[str, Callable[[Sample], Estimate]] = {
     "Gini": Sample.gini,
     "spread": Sample.spread,
     "Kelley": Sample.kelley,
-    "Crow-Siddiqui": Sample.crow_siddiqui,
 }
 
 
