@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from saga.data.panel import Panel
@@ -49,14 +48,14 @@ def about_amounts(
     wrong_units = list(_wrong_units(panel, reference, compared.relative_logs, few_are_rare))
     yield from wrong_units
     if not any(warning.column == "earnings" for warning in wrong_units):
-        yield from _wrong_years(panel, compared.relative_logs)
+        yield from _wrong_years(panel, compared)
     yield from _unlike_training(panel, reference, compared.properties)
 
 
-def _wrong_years(panel: Panel, relative_logs: NDArray[np.float64]) -> list[ForecastWarning]:
+def _wrong_years(panel: Panel, compared: ComparedRecords) -> list[ForecastWarning]:
     """Persons with an amount in a single year that is hardly one of a year, or hardly theirs."""
-    logs = pl.DataFrame({"person": panel.person_numbers, "log": relative_logs}, nan_to_null=True)
-    of_person = logs.select(pl.col("log").median().over("person")).to_series().to_numpy()
+    relative_logs = compared.relative_logs
+    of_person = compared.properties["amount"][panel.person_numbers]
     leap = (relative_logs - of_person > math.log(_MAX_LEAP)) & (relative_logs > math.log(_HIGH))
     wrong = leap | (relative_logs > math.log(_MAX_YEAR_RATIO))  # False for NaN
     concerned = np.bincount(panel.person_numbers[wrong], minlength=len(panel.last_rows)) > 0
