@@ -48,9 +48,10 @@ def test_goodput_does_not_fall_with_the_number_of_clients(served: Served, figure
 def test_eight_small_calls_cost_little_more_than_one_batch(
     served: Served, figures: Figures
 ) -> None:
-    small, _ = goodput(served, 8)
-    batch, _ = goodput(served, 1, persons=8)
-    figures.at_most("CPU of 8 one-person clients / one client with 8 persons", batch / small, 1.5)
+    """Rounds of both alternate, because the speed of a machine changes within seconds."""
+    rounds = [(goodput(served, 8)[0], goodput(served, 1, persons=8)[0]) for _ in range(3)]
+    ratio = float(np.median([batch / small for small, batch in rounds]))
+    figures.at_most("CPU of 8 one-person clients / one client with 8 persons", ratio, 1.5)
 
 
 def test_a_refusal_costs_little(
