@@ -10,10 +10,11 @@ it in FAMILIES. It then has thresholds in every calibration that is fitted by th
 "cv+", rows of its kind in the calibration table, and sets by
 `Calibrator.sets(family, marginals, coverage)`.
 
-Add it to the families in `tests/saga/conformal/test_families.py` (an outcome is in the set exactly
-if its score is at most q) and, for its coverage by every method, in
-`tests/calibration/fit/test_methods.py`: to `FAMILY_OF`, `FAMILY` and the kinds of the first test.
-Users see it only after `saga.conformal.published_sets` and `saga.forecast_tables` publish it.
+It is then tested with the others: by `tests/saga/conformal/test_families.py` (an outcome is in the
+set exactly if its score is at most q), and for its coverage by every method in
+`tests/calibration/fit/test_methods.py`. With "cv+" there is no set where fewer than ten persons of
+a fold have scores between 0 and 1. Users see it only after `saga.conformal.published_sets` and
+`saga.forecast_tables` publish it.
 """
 
 from saga.conformal.families.one_sided import AT_LEAST, AT_MOST

@@ -23,9 +23,8 @@ from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 
 from saga.conformal.calibration_table import calibration_method
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.families import AT_LEAST, AT_MOST, BAND, FAMILIES, POSITIVE, PRESENT_VALUE
+from saga.conformal.families import BAND, FAMILIES, PRESENT_VALUE
 from saga.conformal.families.present_value import SimulatedValues
-from saga.conformal.families.set_family import SetFamily
 from saga.conformal.intervals import Intervals
 from saga.conformal.published_sets import (
     ValueIntervals,
@@ -130,14 +129,14 @@ METHODS: dict[str, Callable[[Sample], Calibrator]] = {
 # Ranks by which a threshold may be above the needed one: of ten neighbours; with weights, and with
 # counts by fold that are raised, more.
 SLACK = {"sets": 9, "several": 9, "weighted": 40, "cqr": N, "cv+": 60}
-FAMILY_OF: dict[str, SetFamily] = {f.kind: f for f in (AT_LEAST, AT_MOST, POSITIVE)}
+FAMILY_OF = {k: f for k, f in FAMILIES.items() if f not in (BAND, PRESENT_VALUE)}
 QUICK = {
     *((method, "set") for method in METHODS if method != "cv+"),
     ("sets", "band"),
     ("sets", "present_value"),
 }
 EVERY = pytest.mark.parametrize("method", METHODS)
-FAMILY = pytest.mark.parametrize("kind", ["set", "at_least", "at_most", "positive", "band"])
+FAMILY = pytest.mark.parametrize("kind", ["set", *FAMILY_OF, "band"])
 
 
 @cache
@@ -211,7 +210,7 @@ def persons_behind(method: str, kind: str) -> int:
     [
         pytest.param(method, kind, marks=[pytest.mark.thorough] * ((method, kind) not in QUICK))
         for method in METHODS
-        for kind in ("set", "at_least", "at_most", "positive", "band", "present_value")
+        for kind in ("set", *FAMILIES)
         if kind == "set" or not (method == "cqr" or (method, kind) == ("cv+", "present_value"))
     ],
 )

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.families import AT_LEAST, AT_MOST, BAND, POSITIVE, YEAR
+from saga.conformal.families import FAMILIES, YEAR
 from saga.conformal.families.set_family import SetFamily
 from saga.conformal.intervals import latest
 from saga.conformal.recalibration import Cell
@@ -42,7 +42,9 @@ def mass(m: Marginals, lower: Array, upper: Array, zero: NDArray[np.bool_]) -> A
 
 
 @pytest.mark.parametrize("coverage", COVERAGE)
-@pytest.mark.parametrize("family", [YEAR, AT_LEAST, AT_MOST, POSITIVE, BAND], ids=lambda f: f.kind)
+@pytest.mark.parametrize(
+    "family", [YEAR, *(f for f in FAMILIES.values() if not f.of_paths)], ids=lambda f: f.kind
+)
 def test_an_outcome_is_in_the_set_exactly_if_its_score_is_at_most_q(
     family: SetFamily, coverage: float
 ) -> None:
