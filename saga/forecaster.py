@@ -379,9 +379,9 @@ class Forecaster(Summarised):
             request,
             draws,
             self.transforms,
+            training,
             scenario=self.scenario(draws.scenario),
             path_options=[option for option in is_unusual if is_unusual[option]],
-            training=training,
             compared=compared,
         )
         if isinstance(request, PensionRequest):

@@ -63,10 +63,10 @@ def find_warnings(
     request: Request,
     draws: Draws,
     transforms: Transforms,
+    training: Training,
     *,
     scenario: Scenario | None = None,
     path_options: Sequence[str] = (),
-    training: Training | None = None,
     compared: ComparedRecords | None = None,
 ) -> tuple[ForecastWarning, ...]:
     """All warnings of a request for the persons of a panel, at most 20 of one kind.
@@ -77,18 +77,18 @@ def find_warnings(
         draws: Number of paths and seed.
         transforms: Transforms of the bundle. If they have quantiles of training persons, records
             are compared with them.
+        training: What the forecaster was made from.
         scenario: The scenario of the draws.
         path_options: Options of simulated paths that are not the usual ones: "precision", or
             "rollout" if it is another one than that of the calibration.
-        training: What the forecaster was made from.
         compared: The panel's records beside those of training, if they are compared already.
     """
     columns = (panel.frame[name].to_numpy() for name in ("birth_year", "year"))
     ends = _Ends(*(column[panel.last_rows].astype(np.int64) for column in columns))
     return merge_warnings(
         [
-            *(_about_training(panel, ends, training) if training else ()),
-            *(_beyond_span(panel, ends, request, training.records) if training else ()),
+            *_about_training(panel, ends, training),
+            *_beyond_span(panel, ends, request, training.records),
             *_without_effect(request, draws, path_options),
             *(_about_scenario(panel, ends, request, scenario, training) if scenario else ()),
             *_beyond_age(panel, ends, request),
@@ -213,7 +213,7 @@ def _without_effect(
 
 
 def _about_scenario(
-    panel: Panel, ends: _Ends, request: Request, scenario: Scenario, training: Training | None
+    panel: Panel, ends: _Ends, request: Request, scenario: Scenario, training: Training
 ) -> Iterator[ForecastWarning]:
     """What changes nothing of a scenario, and values far beyond those observed."""
     if isinstance(request, ForecastRequest):
@@ -229,7 +229,7 @@ def _about_scenario(
         "The scenario gives no year that is forecast, so it changes nothing.",
         option="scenario",
     )
-    history, groups = (training.history, training.groups) if training else (None, None)
+    history = training.history
     if not scenario.by_name:
         message = "The scenario has years before the forecast begins. They change nothing."
         is_late = covered & scenario.begins_before(ends.year, history)
@@ -237,9 +237,9 @@ def _about_scenario(
         for column, message in implausible_values(scenario, history) if history else ():
             yield ForecastWarning("implausible-scenario", message, column=column, option="scenario")
     for name in scenario.ratio_names:
-        if groups is None:
+        if training.groups is None:
             break
-        column, pair = groups.compared_levels(name)
+        column, pair = training.groups.compared_levels(name)
         if column == AGE:  # which everybody has
             continue
         without = np.full(len(ends.year), True)

@@ -60,6 +60,10 @@ def reference() -> TrainingReference:
     return TrainingReference.fit(panel_of(ordinary(N)))
 
 
+# Of records that leave nothing beyond them.
+WIDE = Training(TrainingRecords(1900, 2100, 60, 0, 100), None)
+
+
 def warn(
     panel: Panel, reference: TrainingReference | None, request: Request | None = None
 ) -> tuple[ForecastWarning, ...]:
@@ -68,6 +72,7 @@ def warn(
         request or ForecastRequest(horizons=(1,)),
         Draws(),
         replace(PLAIN, reference=reference),
+        WIDE,
     )
 
 
@@ -206,17 +211,21 @@ def test_options_without_effect_are_named() -> None:
         (PathsRequest(), []),
     ):
         warnings = find_warnings(
-            panel, request, Draws(20, 3), PLAIN, path_options=("rollout", "precision")
+            panel, request, Draws(20, 3), PLAIN, WIDE, path_options=("rollout", "precision")
         )
         assert [w.option for w in warnings] == options
         assert {w.code for w in warnings} <= {"no-effect"}
     late = Scenario("late", {2030: (0.1, 0.0, 0.02)})
-    warnings = find_warnings(panel, ForecastRequest(horizons=(5,)), Draws(), PLAIN, scenario=late)
+    warnings = find_warnings(
+        panel, ForecastRequest(horizons=(5,)), Draws(), PLAIN, WIDE, scenario=late
+    )
     assert [(w.code, w.option, w.person_id) for w in warnings] == [
         ("no-effect", "scenario", "0000"),
         ("no-effect", "scenario", "0001"),
     ]
-    assert not find_warnings(panel, ForecastRequest(horizons=(8,)), Draws(), PLAIN, scenario=late)
+    assert not find_warnings(
+        panel, ForecastRequest(horizons=(8,)), Draws(), PLAIN, WIDE, scenario=late
+    )
 
 
 def test_years_of_a_scenario_before_the_forecast_are_told() -> None:
@@ -230,9 +239,7 @@ def test_years_of_a_scenario_before_the_forecast_are_told() -> None:
             "given", dict.fromkeys(rows, calm), ratios={y: {"female/male": 1.0} for y in ratios}
         )
         training = Training(TrainingRecords.of(panel), None, history=series)
-        warnings = find_warnings(
-            panel, request, Draws(), PLAIN, scenario=scenario, training=training
-        )
+        warnings = find_warnings(panel, request, Draws(), PLAIN, training, scenario=scenario)
         return [w.message for w in warnings if w.option == "scenario"]
 
     assert messages([origin + 1, origin + 2], [origin, origin + 3]) == []
@@ -271,8 +278,8 @@ def test_a_ratio_that_moves_nobody_is_told_and_its_persons_are_counted() -> None
             ForecastRequest(horizons=(5,)),
             Draws(),
             PLAIN,
+            training,
             scenario=scenario,
-            training=training,
         )
         of_ratio = [w for w in warnings if w.option == "scenario"]
         assert [w.person_id for w in of_ratio] == expected
@@ -289,7 +296,7 @@ def test_macro_series_of_a_mapping_that_change_nothing_are_told(
     panel = panel_of(ordinary(1))
     panel = replace(panel, meta=replace(panel.meta, macro=named))
     training = Training(TrainingRecords.of(panel), None, macro=trained)
-    warnings = find_warnings(panel, LifetimeRequest(), Draws(), PLAIN, training=training)
+    warnings = find_warnings(panel, LifetimeRequest(), Draws(), PLAIN, training)
     assert ("no-effect" in {w.code for w in warnings}) == is_told
 
 
@@ -306,7 +313,7 @@ def test_unknown_years_of_the_past_are_named() -> None:
 def test_simulated_people_come_first() -> None:
     records = TrainingRecords(1990, 2022, 32, 16, 64)
     panel, training = panel_of(ordinary(1)), Training(records, 2022, simulated=True)
-    warnings = find_warnings(panel, ForecastRequest(), Draws(seed=1), PLAIN, training=training)
+    warnings = find_warnings(panel, ForecastRequest(), Draws(seed=1), PLAIN, training)
     assert warnings[0].code == "simulated-people"
     assert "simulated people" in warnings[0].message
 
