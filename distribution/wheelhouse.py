@@ -107,12 +107,12 @@ def pinned(system: System, names: set[str], pins: dict[str, str]) -> list[str]:
 def download(
     system: System, requirements: Sequence[str], folder: Path, index: str | None = None
 ) -> None:
-    """Download the wheels of the requirements for a system; `index` is searched in addition."""
+    """Download the wheels of the requirements for a system, from `index` alone if there is one."""
     tags = [word for platform in system.platforms for word in ("--platform", platform)]
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
          "--only-binary", ":all:", "--python-version", PYTHON, "--implementation", "cp",
-         *tags, *(["--extra-index-url", index] if index else []),
+         *tags, *(["--index-url", index] if index else []),
          "--dest", str(folder), *requirements],
         check=True,
     )  # fmt: skip
@@ -158,7 +158,9 @@ def collect(
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         names = required(system, direct)
-        download(system, pinned(system, names & {"torch"}, pins), folder, torch_index)
+        # The build for processors; that of PyPI for Windows is one.
+        index = torch_index if system.name == "linux" else None
+        download(system, pinned(system, names & {"torch"}, pins), folder, index)
         download(system, pinned(system, names - {"torch"}, pins), folder)
         for wheel in own:
             shutil.copy2(wheel, folder)
@@ -173,7 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("words", nargs="*", metavar="WHEEL_OR_SYSTEM", help=", ".join(SYSTEMS))
-    parser.add_argument("--torch-index", metavar="URL", help="where else pip looks for torch")
+    parser.add_argument("--torch-index", metavar="URL", help="where pip looks for torch of Linux")
     arguments = parser.parse_intermixed_args()
     own = [Path(word) for word in arguments.words if word.endswith(".whl")]
     names = [word for word in arguments.words if not word.endswith(".whl")]
