@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
+from packaging.requirements import Requirement
 from typer.main import get_command
 
 from saga.batch.shards import Shard
@@ -122,3 +124,8 @@ def test_the_ray_job_starts_a_run_on_its_own_cluster() -> None:
     assert cluster["authOptions"] == {"mode": "token"}
     pins = (DOCKER.parent / "requirements.lock").read_text(encoding="utf-8")
     assert f"ray=={cluster['rayVersion']}\n" in pins
+    # Without its extra, Ray has no server for jobs and none for the probes of KubeRay.
+    pyproject = tomllib.loads((DOCKER.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    (ray,) = map(Requirement, pyproject["project"]["optional-dependencies"]["ray"])
+    assert ray.extras == {"default"}
+    assert {"aiohttp-cors", "py-spy"} <= {line.split("==")[0] for line in pins.split()}
