@@ -157,6 +157,24 @@ def test_texts_are_counted_uncompressed(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("suffix", "rule"), [(".parquet", None), (".arrow", None), (".stream.arrow", "table-bytes")]
+)
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"note": pa.array(["x" * 70_000_000])},
+        {f"note{i}": pa.repeat(1.0, 10_000) for i in range(1_000)},
+    ],
+    ids=["a long text", "many columns"],
+)
+def test_columns_that_are_not_of_a_panel_count_where_the_engine_reads_them(
+    tmp_path: Path, others: dict[str, pa.Array], suffix: str, rule: str | None
+) -> None:
+    table = columns(len(next(iter(others.values()))), **others)
+    assert rule_of(compressed(tmp_path / f"bomb{suffix}", table), MAX_BYTES) == rule
+
+
+@pytest.mark.parametrize(
     ("cell", "rule"),
     [
         (b"a,\n" * 10, None),
