@@ -108,7 +108,8 @@ def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[
         _tabulate(folder, list(runs), source, request, settings)
     elif report.rows:
         merge_parts(folder.out, folder.result)
-    return report.totals
+    unused = {"columns_not_used": list(source.ignored)} if source.ignored else {}
+    return {**report.totals, **unused}
 
 
 def _tabulate(

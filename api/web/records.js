@@ -16,7 +16,7 @@ export async function readText(file) {
   }
 }
 
-/** The names and the cells of a CSV text, whose first line names the columns. Throws Error with what is wrong. */
+/** The names and the cells of a CSV text, whose first line names the columns; a blank line has none. Throws Error with what is wrong. */
 function readCells(text, required) {
   const lines = text.replace(/^\ufeff/, "").trimEnd().split(/\r?\n/);
   const delimiter = [";", "\t"].find((mark) => lines[0].includes(mark)) ?? ",";
@@ -30,7 +30,13 @@ function readCells(text, required) {
   }
   const twice = names.find((name, j) => name && names.indexOf(name) < j);
   if (twice) throw new Error(`The first line names ${twice} twice. Keep one of the columns.`);
-  return [names, rows];
+  const needed = names.findLastIndex((name) => name !== "") + 1;
+  return [names, rows.map((cells, i) => {
+    if (cells.every((cell) => cell === "")) return [];
+    if (cells.length < needed) throw new Error(`Line ${i + 2} has fewer cells than the first line. Write a separator for each unknown cell.`);
+    if (cells.length <= names.length) return cells;
+    throw new Error(`Line ${i + 2} has more cells than the first line. With decimal commas, separate the cells by semicolons.`);
+  })];
 }
 
 /** Who joins a panel, a row of year, age, persons and perhaps sex each. Throws Error with what is wrong. */
@@ -39,7 +45,7 @@ export function parseEntrants(text) {
   const unknown = names.find((name) => name && !ENTRANTS[name]);
   if (unknown) throw new Error(`The column ${unknown} of those who join is not known. Remove it or correct its name.`);
   const mark = decimalMark(rows.flatMap((cells) => cells.filter((_, j) => ENTRANTS[names[j]]?.kind === "number")));
-  const entrants = rows.flatMap((cells, i) => (cells.every((cell) => cell === "") ? [] : [Object.fromEntries(names.flatMap((name, j) => {
+  const entrants = rows.flatMap((cells, i) => (!cells.length ? [] : [Object.fromEntries(names.flatMap((name, j) => {
     if (!name || (name === "sex" && !cells[j])) return [];
     if (!cells[j]) throw new Error(`Line ${i + 2}: ${name} is missing.`);
     return [[name, readCell(cells[j], { name, ...ENTRANTS[name] }, mark, i + 2)]];
@@ -58,12 +64,10 @@ export function parsePersons(text, columns) {
   const mark = decimalMark(rows.flatMap((cells) => cells.filter((_, j) => isNumber[j])));
   const persons = new Map();
   rows.forEach((cells, i) => {
-    if (cells.every((cell) => cell === "")) return;
-    if (cells.length > names.length) {
-      throw new Error(`Line ${i + 2} has more cells than the first line. With decimal commas, separate the cells by semicolons.`);
-    }
+    if (!cells.length) return;
     const row = Object.fromEntries(names.map((name, j) => [name, cells[j] ?? ""]));
-    const id = row.person_id || OWN;
+    if (row.person_id === "") throw new Error(`Line ${i + 2}: person_id is missing.`);
+    const id = row.person_id ?? OWN;
     if (!persons.has(id)) persons.set(id, { person_id: id, history: [] });
     const person = persons.get(id);
     const year = {};

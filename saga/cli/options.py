@@ -183,10 +183,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
+        rejected = values.get("rejected")
         arguments = {name: make(values) for name, make in objects.items()}
         # Without `--out` a command that could have one changes its bundle.
         written = values.get("out") or (values.get("bundle") if "out" in values else None)
-        rejected = values.get("rejected")
         if rejected and written and rejected.resolve() == Path(written).resolve():
             raise UsageError("--rejected and --out name one file. Name one for each.")
         with nullcontext() if written is None else sole_output(written):

@@ -263,6 +263,18 @@ def test_a_job_may_name_a_file_instead_of_sending_it(jobs: Running, persons: Pat
     assert (refused.status_code, refused.json()["problems"][0]["rule"]) == (422, "file")
 
 
+@pytest.mark.slow
+def test_a_job_names_the_columns_that_it_does_not_use(jobs: Running) -> None:
+    row = "A,2021,1985,300000,female,1"
+    table = f"person_id,year,birth_year,earnings,sexx,id2\n{row}\n"
+    answer = jobs.client.post(
+        "/v1/jobs?horizons=1", content=table, headers={"Content-Type": "text/csv"}
+    )
+    view = await_end(jobs, answer.json()["id"])
+    assert view["state"] == "succeeded", view
+    assert view["totals"]["columns_not_used"] == ["sexx", "id2"]
+
+
 @pytest.mark.thorough
 def test_a_job_with_a_long_text_fails_without_the_engine(jobs: Running) -> None:
     table = _table(person_id=["x" * 2**21], year=2020, earnings=1.0)

@@ -313,6 +313,8 @@ def test_amounts_and_years_are_understood_or_refused(
         "year,earnings,earnings\n2019,1,2\n": "names earnings twice",
         "year,earnings,sex\n2019,1,male\n2020,1,female\n": "Line 3: sex",
         "year,earnings\n2019,\n": "no known earnings",
+        "year,earnings,sex\n2019,1,male\n2020,1\n": "Line 3 has fewer cells",
+        "person_id,year,earnings\nA,2019,1\n,2020,1\n": "Line 3: person_id is missing",
     }
     for text, told in refused.items():
         page.fill("#record", text)

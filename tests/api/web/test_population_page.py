@@ -201,6 +201,8 @@ def test_a_wrong_file_of_those_who_join_is_told_its_line(
         ("year,age,persons\n,,\n2030,20,\n", "Line 3: persons is missing"),
         ("year,age,persons\n30,20,5\n", "four digits"),
         ("year,age,persons\n2030,20,many\n", "persons is not a number"),
+        ("year,age,persons\n2030,20,1,000\n", "Line 2 has more cells"),
+        ("year,age,persons,sex\n2030,20,5\n", "Line 2 has fewer cells"),
         ("year,age,persons\n", "has no row"),
     ):
         (tmp_path / "inflow.csv").write_text(text)
