@@ -1,6 +1,7 @@
 // Calls of the service. The key, if the service needs one, is in the memory of this page only.
 
 let key = "";
+const running = new Map(); // the answer of a computation under way -> what ends it
 
 const SHAPE = "urn:saga:problem:request"; // a request that a form makes of what was entered
 
@@ -24,15 +25,29 @@ export function setKey(value) {
   key = value.trim();
 }
 
+/** The answer of a computation, as `callService` gives it. */
+export function startCall(path, body, table) {
+  const controller = new AbortController();
+  const answer = callService(path, body, table, controller.signal);
+  running.set(answer, controller);
+  answer.catch(() => {}).finally(() => running.delete(answer));
+  return answer;
+}
+
+/** Ends the computations under way whose answers are not among these: the service does the next call of a page after them. */
+export function endOthers(answers = []) {
+  for (const [answer, controller] of running) if (!answers.includes(answer)) controller.abort();
+}
+
 /** The JSON answer to GET, or to POST with a body, or with a table in Parquet and a body of options. Throws CallError. */
-export async function callService(path, body, table) {
+export async function callService(path, body, table, signal) {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
   if (body) headers["Content-Type"] = table ? "application/vnd.apache.parquet" : "application/json";
   const stated = Object.entries(body ?? {}).filter(([, value]) => value !== undefined && value.length !== 0);
   const address = table ? `${path}?${new URLSearchParams(stated)}` : path; // a list becomes values between commas
   let answer;
   try {
-    answer = await fetch(address, { method: body ? "POST" : "GET", headers, body: table ?? (body && JSON.stringify(body)) });
+    answer = await fetch(address, { method: body ? "POST" : "GET", headers, body: table ?? (body && JSON.stringify(body)), signal });
   } catch {
     throw new CallError(0, { title: "The service cannot be reached. Is it still running?" });
   }

@@ -1,7 +1,7 @@
 // The page: chooses the view, asks for what its form says, and shows the answer; keeps address, history and downloads.
 /* global d3 */
 
-import { CallError, callService, setKey } from "./calls.js";
+import { CallError, callService, endOthers, setKey } from "./calls.js";
 import { joinFigures, pngOf, saveFile } from "./downloads.js";
 import { choose, debounce, element, fillSelect, node, tableOf, valuesOf } from "./elements.js";
 import * as person from "./person.js";
@@ -72,11 +72,12 @@ function showView(chosen) {
 function changeView(chosen) {
   if (chosen === name) return;
   history.pushState(shown[chosen]?.form ?? null, "", `#view=${chosen}`);
-  if (!shown[chosen]) {
-    restore(null);
+  if (!shown[chosen] || shown[chosen].pending) {
+    restore(history.state);
     return;
   }
   latest += 1;
+  endOthers();
   showProblem(null);
   showView(chosen);
   setStatus("The forecast is shown.");
@@ -204,6 +205,7 @@ function showProblem(error) {
 
 function takeForecastAway() {
   latest += 1; // an answer under way comes too late
+  endOthers();
   delete shown[name];
   element("answer").hidden = true;
 }

@@ -23,11 +23,8 @@ function readCells(text, required) {
   // Not `parse`, which makes code out of the column names: the content policy refuses that.
   const [head = [], ...rows] = d3.dsvFormat(delimiter).parseRows(lines.join("\n"), (row) => row.map((cell) => cell.trim()));
   const names = head.map((name) => name.toLowerCase());
-  for (const name of required) {
-    if (!names.includes(name)) {
-      throw new Error(`The first line must name the columns, and one of them is ${name}.`);
-    }
-  }
+  const missing = required.filter((name) => !names.includes(name));
+  if (missing.length) throw new Error(`The first line must name the columns. It lacks ${missing.join(", ")}: rename yours, or add them.`);
   const twice = names.find((name, j) => name && names.indexOf(name) < j);
   if (twice) throw new Error(`The first line names ${twice} twice. Keep one of the columns.`);
   const needed = names.findLastIndex((name) => name !== "") + 1;
@@ -54,9 +51,9 @@ export function parseEntrants(text) {
   return entrants;
 }
 
-/** Persons of a CSV text, by id; a text without person_id is one person. Throws Error with what is wrong. */
-export function parsePersons(text, columns) {
-  const [names, rows] = readCells(text, ["year", "earnings"]);
+/** Persons of a CSV text, by id; a text without person_id is one person. Throws Error with what is wrong, such as a required column that it lacks. */
+export function parsePersons(text, columns, required = ["year", "earnings"]) {
+  const [names, rows] = readCells(text, required);
   const kinds = new Map(columns.map((column) => [column.name, column]));
   const unknown = names.find((name) => name && !kinds.has(name));
   if (unknown) throw new Error(`The column ${unknown} is not known. Remove it or correct its name.`);

@@ -400,7 +400,7 @@ def test_back_forward_and_links_keep_what_is_shown(
 @pytest.mark.parametrize(
     ("record", "born", "told"),
     [
-        ("year,income\n2020,98765\n", "1980", "one of them is earnings"),
+        ("year,income\n2020,98765\n", "1980", "It lacks earnings: rename"),
         ("year,earnings\n2020,98765x\n", "1980", "Line 2: earnings is not a number"),
         ("year,earnings\n2020,98765\n\n2022,98765,5\n", "1980", "Line 4 has more cells"),
         ("year,earnings\n2020,98765\n,98765\n", "1980", "Line 3: the year is missing"),

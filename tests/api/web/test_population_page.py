@@ -97,6 +97,29 @@ def test_a_file_has_the_table_of_the_library_as_csv_and_as_parquet(
     assert f"by 2030 is {100 * closed:.0f} %" in told
 
 
+@pytest.mark.thorough
+def test_another_choice_ends_the_computation_before_it(
+    service: Running, visit: Callable[..., Page], tmp_path: Path
+) -> None:
+    """The service does the calls of a page in order: one that is not needed holds others up."""
+    page = visit(service.url + OWN + "&paths=1000")
+    ended: list[str] = []
+    page.on("requestfailed", lambda request: ended.append(str(request.post_data)))
+    page.select_option("#persons", "example")
+    page.get_by_role("button", name="Show the forecast").click()
+    page.wait_for_selector("#status:text('computing all')", timeout=TIMEOUT)
+    page.select_option("#scenario", "recession-1990s")
+    page.wait_for_timeout(500)
+    assert not ended, "the scenario needs it"
+    upload(page, panel_of(12, 12), tmp_path / "own.csv")
+    assert words(page, "#who").startswith("own.csv: 24 persons")
+    assert len(ended) == 1
+    page.get_by_role("link", name="One person").click()
+    page.wait_for_selector("#figures svg")
+    page.get_by_role("link", name="Many persons").click()
+    page.wait_for_selector("#status:text('The forecast is shown.')", timeout=TIMEOUT)
+
+
 def test_groups_under_ten_persons_are_hidden_and_named(
     service: Running, visit: Callable[..., Page], tmp_path: Path
 ) -> None:
@@ -120,7 +143,8 @@ def test_what_is_wrong_with_a_file_is_said_without_its_amounts(
     page.goto(service.url + OWN)
     rows = panel_of(12, 12)
     for changed, told in (
-        (rows.rename({"earnings": "income"}), "one of them is earnings"),
+        (rows.rename({"earnings": "income"}), "It lacks earnings: rename"),
+        (rows.rename({"person_id": "id", "birth_year": "born"}), "It lacks person_id, birth_year"),
         (rows.with_columns(earnings=pl.lit(-98765)), "column earnings"),
         (rows.with_columns(birth_year=pl.lit(1900)), "age"),
     ):
@@ -195,7 +219,7 @@ def test_a_wrong_file_of_those_who_join_is_told_its_line(
     page.goto(service.url + OWN)
     page.wait_for_selector("#status:text('Choose the file')")
     for text, told in (
-        ("year,age\n2030,20\n", "one of them is persons"),
+        ("year,age\n2030,20\n", "It lacks persons: rename"),
         ("year,age,persons,earnings\n2030,20,5,1\n", "column earnings"),
         ("year,age,persons\n2030,20,\n", "Line 2: persons is missing"),
         ("year,age,persons\n,,\n2030,20,\n", "Line 3: persons is missing"),
