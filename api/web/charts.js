@@ -1,12 +1,13 @@
 // Charts: fan, chance of no earnings and lifetime of one person; fans and lifetimes of groups.
 /* global Plot, d3 */
 
-import { figureText, isTested, namedSet, sentenceYear, setText } from "./sentences.js";
+import { figureText, isTested, namedSet, sentenceYear, setText, share } from "./sentences.js";
 
 const RANGES = [[0.9, 0.05, 0.95, 0.22], [0.8, 0.1, 0.9, 0.3], [0.5, 0.25, 0.75, 0.5]]; // coverage, quantiles and opacity, from wide to narrow
 export const QUANTILES = [0.5, ...RANGES.flatMap(([, from, to]) => [from, to])];
 const STYLE = "saga-plot"; // the class of all charts: the content policy allows exactly its style
 const NARROW = 480;
+const ZERO_TOPS = [0.1, 0.2, 0.5, 1]; // of the axis of the chance: a chance of 4 % is to be seen
 
 /** The largest amount that the fan of a case shows. */
 export function topAmount(person, horizons) {
@@ -95,16 +96,20 @@ function tipText(row) {
   return [row.year, `median: ${amount(row.quantiles["0.5"])}`, ...lines, `no earnings: ${d3.format(".0%")(row.p_zero)}`].join("\n");
 }
 
-/** The chance of no earnings by year. */
-export function drawZero(person, horizons, { width, description }) {
+/** The chance of no earnings by year, on an axis that fits chances up to `most`, with that of the year in the sentence as a number. */
+export function drawZero(person, horizons, { width, most, description }) {
+  const top = ZERO_TOPS.find((each) => most <= each);
   return draw({
     width,
     height: 105,
     marginTop: 30,
     description,
     x: { ...yearScale(person, horizons), axis: null },
-    y: { domain: [0, 1], ticks: [0, 0.5, 1], tickFormat: ".0%", grid: true, label: "Chance of no earnings" },
-    marks: [Plot.ruleX(horizons, { x: "year", y: "p_zero", stroke: "#b0761d", strokeWidth: Math.max(3, 160 / horizons.length / 2.5) })],
+    y: { domain: [0, top], ticks: [0, top / 2, top], tickFormat: ".0%", grid: true, label: "Chance of no earnings" },
+    marks: [
+      Plot.ruleX(horizons, { x: "year", y: "p_zero", stroke: "#b0761d", strokeWidth: Math.max(3, 160 / horizons.length / 2.5) }),
+      Plot.text([sentenceYear(horizons)], { x: "year", y: "p_zero", text: (row) => share(row.p_zero), dy: -8, fill: "var(--ink)" }),
+    ],
   });
 }
 

@@ -1,7 +1,7 @@
 // One person: the form of a record and a change of it; the forecast and lifetime of one or two cases.
 /* global d3 */
 
-import { callService } from "./calls.js";
+import { endOthers, startCall } from "./calls.js";
 import { drawFan, drawLifetime, drawZero, hasUntested, lifetimeParts, QUANTILES, topAmount, topDensity } from "./charts.js";
 import { choose, element, fillSelect, valuesOf } from "./elements.js";
 import { changePerson, formatRecord, hasColumn, isSameRecord, OWN, parsePersons, readText, readYear, steadyValue } from "./records.js";
@@ -192,6 +192,7 @@ function readCases() {
 /** The forecast of the form, and then the same with lifetimes: what the page shows. */
 export async function* compute({ prices, rate }) {
   const cases = readCases();
+  endOthers();
   const horizons = d3.range(1, Number(element("years").value) + 1);
   const options = { prices, horizons, coverage: COVERAGE, quantiles: QUANTILES };
   const isGap = element("change").value === "year";
@@ -211,18 +212,19 @@ export async function* compute({ prices, rate }) {
   }
   const untested = cases.some((each) => hasUntested(each.horizons));
   const top = d3.max(cases, (each) => topAmount(each.record, each.horizons));
+  const most = d3.max(cases.flatMap((each) => each.horizons), (row) => row.p_zero);
   const shown = {
     who: describePerson(nameOf(cases[0].person.person_id), cases[0].person, prices),
     sentences,
     warnings: cautionsOf(cases, answers),
     untested,
     legend: `Shades: the middle 50, 80 and 90 % of the forecast. Line: median. Upright line: the set of ${year.year}; a circle: it includes a year without earnings.${untested ? " Dashed: coverage not tested." : ""}`,
-    figures: cases.map((each) => ({ caption: cases.length > 1 ? each.label : "", draw: (width) => drawCase(each, { width, top, unit }) })),
+    figures: cases.map((each) => ({ caption: cases.length > 1 ? each.label : "", draw: (width) => drawCase(each, { width, top, most, unit }) })),
     tables: cases.map((each) => tableOfCase(each, unit)),
     rows: rowsOf(cases),
     provenance,
   };
-  yield shown;
+  yield { ...shown, pending: "The forecast is shown; computing earnings until age 64." };
   const tax = unit.startsWith("SEK") ? "se-2022" : "none";
   const lifetimes = (await callAll("v1/lifetimes", { prices, rate, tax }, cases)).map((answer) => answer.lifetimes[0]);
   const parts = lifetimes.map(lifetimeParts);
@@ -245,14 +247,14 @@ export async function* compute({ prices, rate }) {
 }
 
 function callAll(path, options, cases) {
-  return Promise.all(cases.map((each) => callService(path, { ...options, scenario: each.scenario, persons: [each.person] })));
+  return Promise.all(cases.map((each) => startCall(path, { ...options, scenario: each.scenario, persons: [each.person] })));
 }
 
-function drawCase({ label, record, horizons }, { width, top, unit }) {
+function drawCase({ label, record, horizons }, { width, top, most, unit }) {
   const text = `${label}: record, median and middle of the forecast by year. ${describeYear(sentenceYear(horizons), unit)}`;
   const zero = `${label}: chance of no earnings by year, ${share(horizons[0].p_zero)} in ${horizons[0].year} and ` +
     `${share(horizons.at(-1).p_zero)} in ${horizons.at(-1).year}.`;
-  return [drawFan(record, horizons, { width, top, unit, description: text }), drawZero(record, horizons, { width, description: zero })];
+  return [drawFan(record, horizons, { width, top, unit, description: text }), drawZero(record, horizons, { width, most, description: zero })];
 }
 
 function tableOfCase({ label, horizons }, unit) {

@@ -1,12 +1,13 @@
 // Many persons: the form of a panel and its groups; sums, means, gaps and lifetimes with their 90 % bands.
 /* global d3 */
 
-import { callService } from "./calls.js";
+import { endOthers, startCall } from "./calls.js";
 import { drawBand, drawLifetimeRows } from "./charts.js";
 import { choose, element, fillSelect, valuesOf } from "./elements.js";
 import { parseEntrants, parsePersons, readText } from "./records.js";
 import { describeGap, describeScenario, describeTotal, figureText, SCENARIOS } from "./sentences.js";
 
+const REQUIRED = ["person_id", "year", "birth_year", "earnings"]; // of a file
 const PAIR = ["compare", "against"];
 const GROUPS = ["by", "within"];
 export const INPUTS = ["persons", ...GROUPS, ...PAIR, "until", "scenario", "paths", "joining"];
@@ -85,7 +86,7 @@ async function readFile() {
   panels.delete("file"); // a refused file must not leave the one before in its place
   fillPanels(file.name);
   const isTable = file.name.toLowerCase().endsWith(".parquet");
-  const persons = isTable ? undefined : [...parsePersons(await readText(file), service.columns).values()];
+  const persons = isTable ? undefined : [...parsePersons(await readText(file), service.columns, REQUIRED).values()];
   panels.set("file", { name: persons ? `${file.name}: ${persons.length} persons` : file.name, persons, table: isTable ? file : undefined, answers: new Map() });
   fillPanels();
   choose("persons", "file");
@@ -138,6 +139,8 @@ export async function* compute({ prices, rate }) {
   const inflow = (form.joining ? joining : []).map((row) => (panel.table ? [row.year, row.age, row.persons, row.sex ?? ""].join(":") : row));
   const request = { prices, rate, by, compare, events, inflow, until: Number(form.until), paths: Number(form.paths) };
   const present = (answers, pending) => ({ ...contentOf(answers, panel.name, by, compare[0], SCENARIOS[form.scenario], inflow.length > 0), pending });
+  const changed = form.scenario && { ...request, scenario: form.scenario, reference: "baseline" };
+  endOthers([request, changed].map((each) => panel.answers.get(JSON.stringify(each))));
   // The first view does not wait for all futures.
   if (!panel.answers.size && request.paths > FIRST_PATHS) {
     const few = await answerOf(panel, { ...request, paths: FIRST_PATHS });
@@ -145,14 +148,14 @@ export async function* compute({ prices, rate }) {
   }
   const base = await answerOf(panel, request);
   yield present([base], form.scenario && "Computing the scenario.");
-  if (form.scenario) yield present([base, await answerOf(panel, { ...request, scenario: form.scenario, reference: "baseline" })]);
+  if (changed) yield present([base, await answerOf(panel, changed)]);
 }
 
 /** The answer of the service, or the same one as before: the same request has the same numbers. */
 function answerOf(panel, request) {
   const asked = JSON.stringify(request);
   if (!panel.answers.has(asked)) {
-    const answer = callService("v1/populations", { ...request, persons: panel.persons }, panel.table);
+    const answer = startCall("v1/populations", { ...request, persons: panel.persons }, panel.table);
     panel.answers.set(asked, answer);
     answer.catch(() => panel.answers.delete(asked));
   }
@@ -286,7 +289,7 @@ function cautionsOf({ warnings, left_out: leftOut }, inside, nShown) {
   return [
     ...(hidden.length ? [`Hidden are groups of fewer than ten persons, and groups that would tell them: ${hidden.length > MOST_CHARTS ? `${hidden.length} groups` : hidden.join("; ")}.`] : []),
     ...(nShown > MOST_CHARTS ? [`The charts show the first ${MOST_CHARTS} of ${nShown} groups; the table has all.`] : []),
-    ...(leftOut.length ? [`${leftOut.length} persons cannot be forecast and are left out: ${reasons.join("; ")}.`] : []),
+    ...(leftOut.length ? [`${leftOut.length === 1 ? "1 person cannot be forecast and is" : `${leftOut.length} persons cannot be forecast and are`} left out: ${reasons.join("; ")}.`] : []),
     ...others.filter((warning) => !warning.person_id).map((warning) => warning.message),
     ...ofPersons.map(([, of]) => `${of.length === 1 ? "1 record" : `${of.length} records`}: ${of[0].message}`),
   ];

@@ -34,6 +34,7 @@ _SENTENCE_HORIZON = 5  # the year that the sentence is about
 _PREFERRED = ("80", "90", "50", "95")  # coverage of the set that a sentence names
 _WIDTH = 108  # characters of a line above the chart
 _ZERO = "#8a5a12"
+_ZERO_TOPS = (0.1, 0.2, 0.5, 1.0)  # of the axis of the chance: a chance of 4 % is to be seen
 _OUTLINE = "#4a7fb5"
 _SHADES = ("#7fabda", "#b4cfeb", "#dbe7f5", "#eef4fb")  # from the narrowest range to the widest
 _TIGHT = alt.Scale(zero=False, nice=False)
@@ -361,21 +362,29 @@ def draw_person(
     if marked is not None and (label_of_set := named_set(marked)) is not None:
         layers += _draw_set(marked, label_of_set, year)
     ranges_panel = alt.layer(*layers).properties(width=size.width, height=size.height)
-    zero_panel = (
-        alt.Chart(rows)
-        .mark_bar(color=_ZERO, size=size.bar)
-        .encode(
-            x=alt.X("year:Q", title=None, axis=None, scale=_TIGHT),
-            y=alt.Y(
-                "p_zero:Q",
-                title=["Chance of", "no earnings"] if size.is_large else None,
-                scale=alt.Scale(domain=[0, 1]),
-                axis=alt.Axis(format="%", values=[0, 0.5, 1]),
-            ),
-        )
-        .properties(width=size.width, height=size.zero_height)
+    chance_panel = _draw_chance(rows, size, marked)
+    return alt.vconcat(ranges_panel, chance_panel, spacing=8).resolve_scale(x="shared")
+
+
+def _draw_chance(rows: pl.DataFrame, size: ChartSize, marked: Mapping[str, Any] | None) -> Any:
+    """Bars of the chance of no earnings by year, with that of the marked year as a number."""
+    largest = max(rows["p_zero"].drop_nulls(), default=0.0)
+    top = next(top for top in _ZERO_TOPS if largest <= top)
+    base = alt.Chart(rows).encode(
+        x=alt.X("year:Q", title=None, axis=None, scale=_TIGHT),
+        y=alt.Y(
+            "p_zero:Q",
+            title=["Chance of", "no earnings"] if size.is_large else None,
+            scale=alt.Scale(domain=[0, top]),
+            axis=alt.Axis(format="%", values=[0, top / 2, top]),
+        ),
     )
-    return alt.vconcat(ranges_panel, zero_panel, spacing=8).resolve_scale(x="shared")
+    panel = base.mark_bar(color=_ZERO, size=size.bar)
+    if marked is not None:
+        number = base.transform_filter(f"datum.year == {marked['year']}")
+        text = alt.value(chance(marked["p_zero"]))
+        panel += number.mark_text(color=INK, dy=-7, fontSize=11).encode(text=text)
+    return panel.properties(width=size.width, height=size.zero_height)
 
 
 def _draw_set(row: Mapping[str, Any], label: str, year: alt.X) -> list[Any]:
