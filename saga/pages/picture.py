@@ -11,13 +11,15 @@ import altair as alt
 import polars as pl
 
 from saga.errors import UsageError
+from saga.pages.format import figure, three_digits
 from saga.pages.layout import check_page
 from saga.pages.person import SIMULATED, SMALL, ForecastPicture, draw_person
 from saga.pages.theme import LINE, draw_svg, write_picture
 
 MAX_PERSONS = 24  # of one picture
 _COLUMNS = 3
-_LEGEND = alt.Legend(title=None, symbolOpacity=1)
+_TITLED = 3  # groups whose numbers fit above a picture
+_APART = 0.07  # least distance of the names of lines, as a share of the axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +67,9 @@ def draw_persons(pictures: Sequence[ForecastPicture]) -> Picture:
 def draw_groups(
     table: pl.DataFrame, statistic: str, groups: Sequence[str], unit: str, *, simulated: bool
 ) -> Picture:
-    """A statistic of groups by year, as lines with their 90 % bands.
+    """A statistic of groups by year, as lines with their 90 % bands, which have their names.
 
+    The title says the first and the last value of each group, if the groups are few.
     `table` has year, the columns `groups`, statistic, value, lower_90 and upper_90; values that are
     suppressed are not drawn.
 
@@ -79,18 +82,49 @@ def draw_groups(
         names = ", ".join(known) or "none, because the groups are too small to be shown"
         raise UsageError(f"The table has no values of {statistic} to draw. It has: {names}.")
     label = pl.concat_str(groups, separator=", ") if groups else pl.lit("all")
-    base = alt.Chart(shown.with_columns(group=label)).encode(
+    shown = _with_places_of_names(shown.with_columns(group=label))
+    base = alt.Chart(shown).encode(
         x=alt.X("year:Q", title=None, axis=alt.Axis(format="d"), scale=alt.Scale(zero=False)),
-        color=alt.Color("group:N", legend=_LEGEND) if groups else alt.value(LINE),
+        color=alt.Color("group:N", legend=None) if groups else alt.value(LINE),
     )
     band = base.mark_area(opacity=0.2).encode(y="lower_90:Q", y2="upper_90")
     line = base.mark_line(point=True).encode(
         y=alt.Y("value:Q", title=statistic, scale=alt.Scale(zero=False))
     )
-    text = f"{statistic} by year with 90 % bands; amounts in {unit}"
-    return Picture(_titled(alt.layer(band, line), text, simulated=simulated), text)
+    layers = [band, line]
+    if groups:
+        names = base.mark_text(align="left", dx=7, fontSize=11)
+        layers.append(names.encode(y="place:Q", text="group:N"))
+    what = f"{statistic} by year with 90 % bands; amounts in {unit}"
+    of_groups = shown.partition_by("group", maintain_order=True)
+    findings = [_finding(rows) for rows in of_groups] if len(of_groups) <= _TITLED else []
+    chart = _titled(alt.layer(*layers), findings or what, what, simulated=simulated)
+    return Picture(chart, ". ".join([what, *findings]))
 
 
-def _titled(chart: Any, text: str, *, simulated: bool) -> Any:
-    title = {"text": text, "subtitle": [SIMULATED] if simulated else [], "anchor": "start"}
+def _with_places_of_names(shown: pl.DataFrame) -> pl.DataFrame:
+    """The rows, with the height `place` of the name of each group in its last row."""
+    lowest, highest = (shown[name].to_numpy() for name in ("lower_90", "upper_90"))
+    apart = _APART * float(highest.max() - lowest.min())
+    last = shown.filter(pl.col("year") == pl.col("year").max().over("group")).sort("value")
+    places = list[float]()
+    for value in last["value"]:
+        places.append(max(value, places[-1] + apart) if places else value)
+    last = last.select("year", "group", place=pl.Series(places, dtype=pl.Float64))
+    return shown.join(last, on=["year", "group"], how="left", maintain_order="left")
+
+
+def _finding(rows: pl.DataFrame) -> str:
+    """The first and the last value of a group, with the range of the last."""
+    first, last = rows.row(0, named=True), rows.row(-1, named=True)
+    value, *ends = (figure(three_digits(last[name])) for name in ("value", "lower_90", "upper_90"))
+    start = figure(three_digits(first["value"]))
+    middle = f"{start} in {first['year']}, " if len(rows) > 1 else ""
+    return f"{last['group']}: {middle}{value} ({' to '.join(ends)}) in {last['year']}"
+
+
+def _titled(chart: Any, text: str | list[str], *about: str, simulated: bool) -> Any:
+    """The chart with a title and what is below it."""
+    below = [*(line for line in about if line != text), *([SIMULATED] if simulated else [])]
+    title = {"text": text, "subtitle": below, "anchor": "start"}
     return chart.properties(title={**title, "fontSize": 12, "fontWeight": "normal"})

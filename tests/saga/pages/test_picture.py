@@ -59,6 +59,27 @@ def test_a_person_is_named_by_text(forecasts: Forecasts) -> None:
         forecasts.plot(1)  # type: ignore[call-overload]
 
 
+def test_the_title_and_the_lines_name_the_groups(groups: GroupForecasts) -> None:
+    chart = groups.plot().chart.to_dict()
+    assert chart["title"]["text"] == [
+        "female: 3.25 in 2023, 3.25 (0.9000 to 9.90) in 2024",
+        "male: 4.50 (0.9000 to 9.90) in 2023",
+    ]
+    (rows,) = chart["datasets"].values()
+    places = [row["place"] for row in rows if row["place"] is not None]
+    assert places == [3.25, 4.5], "one at the end of each line"
+
+
+@pytest.mark.parametrize("n_groups", [2, 4])
+def test_names_of_lines_that_end_together_are_apart(groups: GroupForecasts, n_groups: int) -> None:
+    rows = [(2023, f"{i}", "mean", 5.0, 0.0, 10.0) for i in range(n_groups)]
+    table = pl.DataFrame(rows, groups.table.schema, orient="row")
+    chart = GroupForecasts(table, (), groups.panel, groups.provenance).plot().chart.to_dict()
+    (drawn,) = chart["datasets"].values()
+    assert [row["place"] for row in drawn] == pytest.approx([5 + 0.7 * i for i in range(n_groups)])
+    assert isinstance(chart["title"]["text"], list if n_groups < 4 else str)
+
+
 def test_groups_are_drawn_without_values_that_are_suppressed(groups: GroupForecasts) -> None:
     (rows,) = groups.plot("total").chart.to_dict()["datasets"].values()
     assert [(row["year"], row["group"], row["value"]) for row in rows] == [
