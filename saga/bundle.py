@@ -59,7 +59,7 @@ JUDGED = "judged"  # in split.json: the sibling of a bundle that has learnt from
 _BINDING = ("name", "kind", "dtype", "codes", "pattern")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class BundleContents:
     """What a bundle stores; each JSON part, table and set of weights is one file."""
 
@@ -83,7 +83,7 @@ class BundleContents:
         return self.diagnostics if JUDGED in self.split else None
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Bundle(BundleContents):
     """A verified bundle in memory."""
 

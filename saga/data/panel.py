@@ -112,7 +112,7 @@ class PanelMeta:
         return {**polars_schema(), **{column.name: column.dtype for column in self.extra}}
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Panel(Summarised):
     """Person-years sorted by (person_id, year), one row each, with every column of the schema.
 

@@ -65,6 +65,13 @@ def test_a_bundle_returns_what_was_put_in(tmp_path: Path) -> None:
     ]
 
 
+def test_a_bundle_is_equal_to_itself_and_a_key(tmp_path: Path) -> None:
+    bundle, other = (write(tmp_path / name) for name in "ab")
+    assert bundle == bundle
+    assert bundle != other
+    assert {bundle: 1, other: 2}[bundle] == 1
+
+
 def test_the_same_content_gives_the_same_bytes_and_other_content_another_digest(
     tmp_path: Path,
 ) -> None:

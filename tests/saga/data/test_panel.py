@@ -33,6 +33,15 @@ def test_a_panel_has_every_column_in_schema_order_and_is_sorted() -> None:
     assert len(panel) == 3
 
 
+def test_a_panel_is_equal_to_itself_and_a_key() -> None:
+    """Its frame has no single answer to ==, so that of panels compares objects."""
+    panel, other = (Panel.of(_rows(), PanelMeta("x")) for _ in range(2))
+    assert panel == panel
+    assert panel != other
+    assert {panel: 1, other: 2}[panel] == 1
+    assert panel.digest == other.digest
+
+
 def test_exit_is_known_only_with_both_labels() -> None:
     labels = {"exit_year": pl.lit(2010), "exit_reason": pl.lit("dead")}
     for names in (["exit_year"], ["exit_reason"], list(labels)):
