@@ -31,6 +31,8 @@ from saga.requests import (
 from saga.summaries import count
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from saga.calibration.adaptive.ledger import Ledger
     from saga.forecast_results import Forecasts, Lifetimes, Pensions, Result
 
@@ -41,8 +43,9 @@ _Out = Annotated[
         "--out", help="Table to write: .parquet .csv .dta .xlsx; or - for CSV on standard output."
     ),
 ]
-_AMOUNTS = {"mean": "mean", "q50": "median", "lower_90": "90 % from", "upper_90": "90 % to"}
-_PREVIEW = {"person_id": "person", "year": "year", "p_zero": "no earnings", **_AMOUNTS}
+_PREVIEW = {"person_id": "person", "year": "year", "p_zero": "no earnings"}
+_PREVIEW |= {"mean": "mean", "q50": "median"}
+_PREVIEW_SETS = ("90", "80", "50")  # the first that has values
 _PREVIEW_HORIZONS, _PREVIEW_ROWS = (1, 5, 10), 6
 _POPULATION = {
     "statistic": "statistic",
@@ -256,7 +259,7 @@ def _show(result: Forecasts | Lifetimes | Pensions, unit: str) -> None:
             if (shown := groups.drop_nulls("persons")).height:
                 console.table(shown, title)
         table = table.filter(measure=measure).head(_PREVIEW_ROWS)
-    columns = {name: text for name, text in _PREVIEW.items() if name in table.columns}
+    columns = headings_of(table)
     title = f"Present values, {unit}"
     if isinstance(result, Pensions):
         title = f"First persons, {measure.replace('_', ' ')}, {unit}"
@@ -265,6 +268,14 @@ def _show(result: Forecasts | Lifetimes | Pensions, unit: str) -> None:
         early = table.filter(pl.col("horizon").is_in(_PREVIEW_HORIZONS))
         table = (early if len(early) else table).head(_PREVIEW_ROWS)
     console.table(table.select(list(columns)), title, columns)
+
+
+def headings_of(table: pl.DataFrame) -> dict[str, str]:
+    """The columns of a table that the screen has, with the widest of its sets, and their names."""
+    sets = [x for x in _PREVIEW_SETS if f"lower_{x}" in table.columns]
+    label = next((x for x in sets if table[f"lower_{x}"].count()), *sets[:1] or [""])
+    ends = {f"lower_{label}": f"{label} % from", f"upper_{label}": f"{label} % to"}
+    return {name: text for name, text in {**_PREVIEW, **ends}.items() if name in table.columns}
 
 
 def _note_missing_intervals(forecasts: Forecasts) -> None:

@@ -10,7 +10,8 @@ from itertools import islice
 UTF_8 = "utf-8"
 ENCODING_FIX = (
     "Export the data again, CSV files as UTF-8; or, for persons' records, name their encoding in a "
-    "mapping: `encoding: latin-1`, below `extends: lisa` if you use a shipped mapping."
+    "mapping, which `saga init` proposes: `encoding: latin-1`, below `extends: lisa` if you use a "
+    "shipped mapping."
 )
 _LINE_FIX = (
     "A line may be cut off, or be no row of the table, such as a total or a source: write all "

@@ -318,7 +318,8 @@ def require_columns(present: Sequence[str], unread: Sequence[str], mapped: Sourc
             near = difflib.get_close_matches(name, unread, n=1, cutoff=0.6)
             hint = f" Is it {near[0]}?" if near else ""
             fix = f"Add it{_HOW.get(name, '')}.{hint}"
-            file_fix = f"If a file is read, a mapping may name it: `columns: {{{name}: ITS_NAME}}`."
+            entry = f"`columns: {{{name}: ITS_NAME}}`"
+            file_fix = f"Or name it in a mapping, which `saga init` proposes: {entry}."
             source = f" (looked for {mapped.columns[name]})" if name in mapped.columns else ""
             why = f"the required column {name} is missing{source}"
             missing.append(FileProblem("missing-column", why, fix, name, file_fix=file_fix))

@@ -21,6 +21,7 @@ import saga.training
 from saga.bundle import Bundle, replace_parts
 from saga.cli import console
 from saga.cli.inputs import show_warnings
+from saga.cli.product_commands import headings_of
 from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.files.tables import read_provenance
 from saga.forecast_warnings import ForecastWarning
@@ -106,6 +107,33 @@ def test_the_screen_says_above_0_where_a_set_without_zero_begins_and_the_file_ha
     rows = [line.split() for line in result.stdout.splitlines() if re.match(r" *000[12] ", line)]
     shown = [" ".join(row[5:-1]) for row in rows]
     assert shown == ["above 0" if x == SMALLEST_AMOUNT else f"{x:,.0f}" for x in starts]
+
+
+@pytest.mark.parametrize(
+    ("ends", "shown"),
+    [
+        ({"50": 1.0, "80": 1.0, "90": 1.0, "95": 1.0}, "90"),
+        ({"50": 1.0, "80": 1.0, "90": None}, "80"),
+        ({"50": 1.0, "90": None}, "50"),
+        ({"50": None, "90": None}, "90"),
+        ({"50": 1.0}, "50"),
+        ({"95": 1.0}, None),
+    ],
+)
+def test_the_screen_shows_the_widest_set_that_there_is(
+    ends: dict[str, float | None], shown: str | None
+) -> None:
+    """Few persons have no 90 % sets; a screen of dashes would look as if they had none."""
+    sets = {
+        f"{end}_{label}": [value] for label, value in ends.items() for end in ("lower", "upper")
+    }
+    table = pl.DataFrame(
+        {"person_id": ["a"], **sets}, schema_overrides=dict.fromkeys(sets, pl.Float64)
+    )
+    headings = {"person_id": "person"}
+    if shown:
+        headings |= {f"lower_{shown}": f"{shown} % from", f"upper_{shown}": f"{shown} % to"}
+    assert headings_of(table) == headings
 
 
 def test_bfloat16_is_in_the_provenance_and_rounds_but_keeps_the_guarantees(
