@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
+import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
 Start = Callable[[Settings], AbstractContextManager["Running"]]
 Answered = tuple[int, dict[str, str], bytes]
 ONCE = Retries(seconds=0.0)
+ROOT = Path(__file__).parents[2]
 REQUEST = ForecastRequest(horizons=(1, 5), coverage=(0.9,), bands=5)
 
 
@@ -98,6 +101,33 @@ def test_every_kind_of_frame_gets_the_table_of_the_library_in_its_own_kind(
     assert as_polars.provenance["bundle"] == client.model()["bundle"]
     with pytest.raises(UsageError, match="list"):
         client.forecast([1, 2])
+
+
+@pytest.mark.thorough
+def test_the_python_of_the_page_runs_as_it_is_printed(
+    start: Start, tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block has what it needs but the persons, the service and its key."""
+    page = (ROOT / "docs" / "how-to" / "client.md").read_text(encoding="utf-8")
+    printed = re.findall(r"(?:^    .*\n)+", page.partition("## R\n")[0], re.M)
+    blocks = [textwrap.dedent(block) for block in printed if "pip install" not in block]
+    assert len(blocks) == 4
+    panel = pl.DataFrame(
+        [
+            {"person_id": f"{i:02d}", "year": year, "birth_year": 1970 + i, "earnings": 2e5 + i}
+            | {"sex": ("female", "male")[i % 2]}
+            for i in range(24)
+            for year in (2018, 2019, 2022)
+        ]
+    )
+    panel.write_parquet(tmp_path / "panel.parquet")
+    monkeypatch.chdir(tmp_path)
+    settings = Settings(bundle=tiny_bundle, threads=1, jobs=tmp_path / "jobs")
+    with start(settings) as service, Client(service.url) as client:
+        names = {"persons": panel, "KEY": None, "client": client}
+        for block in blocks:
+            exec(block.replace("https://saga.example.org", service.url), dict(names))
+    assert pl.read_parquet(tmp_path / "result.parquet")["person_id"].n_unique() == 24
 
 
 def test_groups_are_the_table_of_the_library(client: Client, tiny_bundle: Path) -> None:

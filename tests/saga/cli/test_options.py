@@ -59,6 +59,29 @@ def test_every_example_is_a_command_line_of_the_program(
     parsed(shlex.split(line))
 
 
+def lines_of_pages() -> list[Any]:
+    """The command lines of saga in the code blocks of all pages, without their comments."""
+    found = {}
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for name, value in re.findall(r"^ *([A-Z]+)=\"(.*)\"$", text, re.M):
+            text = text.replace(f"${name}", value)
+        for line in re.findall(r"^(?:    |\t)?(?:\.venv/bin/)?saga ([a-z].*)$", text, re.M):
+            found.setdefault(line.partition("  #")[0].strip(), page.relative_to(ROOT).as_posix())
+    return [pytest.param(line, id=f"{page}: {line}") for line, page in found.items()]
+
+
+@pytest.mark.parametrize("line", lines_of_pages())
+def test_every_command_line_of_a_page_is_one_of_the_program(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule files, and files of those who join, are read with the options."""
+    (tmp_path / "reform.yaml").write_text("base: se\n")
+    (tmp_path / "inflow.csv").write_text("year,age,persons\n2023,20,100\n")
+    monkeypatch.chdir(tmp_path)
+    parsed(shlex.split(line, comments=True))
+
+
 def test_a_wrong_example_would_be_noticed() -> None:
     with pytest.raises(Exception, match="No such option"):
         parsed(shlex.split("forecast people.csv --out f.csv --no-such-option"))
