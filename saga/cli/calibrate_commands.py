@@ -13,6 +13,7 @@ from saga.cli import console, options
 from saga.cli.inputs import Delivery, Model, SplitReading, command_line, refuse_options
 from saga.cli.options import Only
 from saga.requests import CalibrationMethod, Draws
+from saga.summaries import count
 
 if TYPE_CHECKING:
     from saga.calibration.adaptive.delivery import DeliveryReport
@@ -144,8 +145,9 @@ def calibrate(
         "method": calibrated.metrics["calibration"]["method"],
         "parents": calibrated.manifest["parents"],
     }
+    none = "none (too few persons)"
     intervals = ", ".join(
-        f"{coverage:.0%} {f'to {years} years ahead' if years else 'none (too few persons)'}"
+        f"{coverage:.0%} " + (f"to {count(years, 'year')} ahead" if years else none)
         for coverage, years in reach.items()
     )
     console.result(
