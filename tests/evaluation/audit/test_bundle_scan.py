@@ -31,15 +31,13 @@ def with_ids(panel: Panel, ids: list[str]) -> Panel:
     return panel.with_frame(renamed.sort("person_id", "year"))
 
 
-@pytest.mark.parametrize("name", ["19840000054", "6872170", "100001x", "A-17.3", "Åsa-1", "a_1"])
 @pytest.mark.parametrize("text", ["{}", "of {}.", "see ({}, 2009)", "'{}': 3", "-{}-"])
 @pytest.mark.parametrize("place", ["card", "config", "vintages"])
-def test_ids_of_persons_are_found_in_every_text(
-    name: str, text: str, place: str, bundle: Bundle
-) -> None:
-    panel = with_ids(make_panel(), [name])
+def test_ids_of_persons_are_found_in_every_text(text: str, place: str, bundle: Bundle) -> None:
+    names = ["19840000054", "6872170", "100001x", "A-17.3", "Åsa-1", "a_1"]
+    panel = with_ids(make_panel(), names)
     assert of_check("ids of persons in texts", bundle, panel).passed
-    told = text.format(name)
+    told = "\n".join(map(text.format, names))
     changed = {
         "card": {"card": f"{bundle.card}\n{told}"},
         "config": {"config": {**bundle.config, "note": [{told: 1}]}},
@@ -47,7 +45,7 @@ def test_ids_of_persons_are_found_in_every_text(
     }
     finding = of_check("ids of persons in texts", replace(bundle, **changed[place]), panel)
     assert finding.passed is False
-    assert finding.result == f"1 of {panel.n_persons:,}"
+    assert finding.result == f"{len(names)} of {panel.n_persons:,}"
 
 
 def test_short_numbers_are_no_ids_and_the_finding_says_how_many(bundle: Bundle) -> None:
@@ -91,3 +89,13 @@ def test_what_simulated_people_need_not_hide_is_stated_and_not_called_safe(bundl
     for check in checks:
         assert of_check(check, bundle, panel).passed is None
         assert of_check(check, records, panel).passed is False
+
+
+@pytest.mark.parametrize(("counts", "passed"), [("25 31", None), ("10 40", None), ("9 400", False)])
+def test_leaves_of_few_origins_fail_and_others_are_not_called_persons(
+    counts: str, passed: bool | None, bundle: Bundle
+) -> None:
+    trees = pl.DataFrame({"name": ["0.5"], "horizon": [1], "content": [f"leaf_count={counts}\n"]})
+    leaves = of_check("leaves of trees", replace(bundle, trees=trees), make_panel())
+    assert leaves.passed is passed
+    assert leaves.result.startswith(f"{counts.split()[0]} origins in the smallest of 2 leaves")
