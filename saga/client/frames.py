@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 import pyarrow as pa
@@ -15,6 +16,8 @@ from saga.client.service_connection import ServiceError
 from saga.errors import UsageError
 from saga.files.arrow_streams import to_arrow
 
+# `saga.files.tables.KEY`; that module needs polars, which the client does not.
+_KEY = b"saga"
 FrameT = TypeVar("FrameT")  # a DataFrame of pandas or polars, or an Arrow table
 
 
@@ -61,16 +64,27 @@ def read_answer(content: bytes, example: FrameT) -> Answer[FrameT]:
     """
     try:
         file = pq.ParquetFile(io.BytesIO(content))
-        # The key is `saga.files.tables.KEY`; that module needs polars, which the client does not.
-        provenance = dict(json.loads((file.metadata.metadata or {}).get(b"saga", b"{}")))
+        provenance = dict(json.loads((file.metadata.metadata or {})[_KEY]))
         table = file.read()
-    except (pa.ArrowException, OSError, ValueError, TypeError):
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):
         raise ServiceError(
             "The answer is not a table of a SAGA service. Check the address, and what is before it."
         ) from None
     warnings, left_out = (tuple(provenance.pop(name, ())) for name in ("warnings", "left_out"))
     frame = _as_frame(table.replace_schema_metadata(None), example)
     return Answer(frame, provenance, warnings, left_out)
+
+
+def require_replaceable(path: Path) -> None:
+    """Raise UsageError if there is something at the path that is no answer of a service."""
+    if not path.exists():
+        return
+    try:
+        is_answer = _KEY in (pq.read_metadata(path).metadata or {})
+    except (pa.ArrowException, OSError):
+        is_answer = False
+    if not is_answer:
+        raise UsageError(f"{path} is no table of SAGA, so it is not replaced. Name another file.")
 
 
 def _as_frame(table: pa.Table, example: FrameT) -> FrameT:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Generic, Literal
 import httpx
 import pyarrow as pa
 
-from saga.client.frames import Answer, FrameT, read_answer, to_parquet
+from saga.client.frames import Answer, FrameT, read_answer, require_replaceable, to_parquet
 from saga.client.service_connection import (
     JobError,
     ServiceConnection,
@@ -128,8 +128,9 @@ class RemoteJob(Generic[FrameT]):
         """Write the result to a Parquet file, which appears when it is complete.
 
         A download that breaks goes on where it broke, as long as each attempt brings it further.
+        Raises UsageError for a path with something that is no table of SAGA.
         """
-        target = Path(path)
+        require_replaceable(target := Path(path))
         partial = target.with_name(f"{target.name}.part")
         try:
             with partial.open("wb") as file:
@@ -310,9 +311,9 @@ class Client(ServiceConnection):
 
         answer = self.checked(post)
         document = json_of(answer)
-        if "id" not in document:
+        if not isinstance(identifier := document.get("id"), str):
             raise foreign_answer(answer)
-        return str(document["id"])
+        return identifier
 
 
 def query(
@@ -357,13 +358,16 @@ def _text(value: object) -> str:
 
 
 def _job_state(view: Mapping[str, Any]) -> JobState:
-    """The state from the document that the service answers with."""
+    """The state from the document of a service. Raises KeyError or TypeError for another one."""
+    problem = view["problem"]
+    if not isinstance(view["state"], str) or not (problem is None or problem["title"]):
+        raise TypeError
     return JobState(
         id=view["id"],
         state=view["state"],
         persons=view["persons"],
         persons_done=view["persons_done"],
         totals=view["totals"],
-        problem=view["problem"],
+        problem=problem,
         result=view["links"]["result"],
     )

@@ -25,6 +25,7 @@ from saga.errors import Problem, SagaError
 from saga.version import current_version
 
 _SHORTEST_SECONDS = 0.1  # of a wait, whatever the service and chance say
+_LAST_PORT = 65_535
 _AGAIN = frozenset({408, 429, 502, 503, 504})  # the call had no effect, or repeating it has none
 
 
@@ -246,7 +247,7 @@ def _address(url: str) -> str:
         parts.raw_host.decode().encode("idna")  # as it is looked up
     except (httpx.InvalidURL, TypeError, UnicodeError):
         parts = httpx.URL("")
-    if parts.scheme not in ("http", "https") or not parts.host:
+    if parts.scheme not in ("http", "https") or not parts.host or (parts.port or 0) > _LAST_PORT:
         fix = "the address of a service begins with http:// or https://, as in https://saga.example.org"
         raise UnreachableError(f"This is not an address of a service: {fix}.")
     return f"{parts.scheme}://{parts.netloc.decode('ascii', 'replace')}"

@@ -369,6 +369,7 @@ def test_a_key_that_cannot_be_sent_is_refused_at_once_and_not_shown(key: Any) ->
     [
         *("127.0.0.1:8000", "localhost", "ftp://host", "http://", "", "http://a:b", None),
         f"http://{'a' * 64}.com",
+        "http://127.0.0.1:99999",
     ],
 )
 def test_what_is_no_address_is_refused_at_once(url: Any) -> None:
@@ -431,6 +432,53 @@ FOREIGN_ENTRIES: list[Any] = [
     [{}],
     [{"rule": 1, "count": "x"}],
 ]
+
+
+OF_A_JOB = {"id": "a", "state": "failed", "persons": 1, "persons_done": 0, "totals": None}
+
+
+def of_job(**entries: Any) -> Answered:
+    view = {**OF_A_JOB, "problem": None, "links": {"result": None}, **entries}
+    return (200, {"Content-Type": "application/json"}, json.dumps(view).encode())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        of_job(),
+        of_job(problem={"title": "No"}),
+        of_job(problem={}),
+        of_job(problem={"title": None}),
+        of_job(problem=7),
+        of_job(problem="text"),
+        of_job(state=5),
+        of_job(state=None),
+        of_job(links=None),
+        of_job(links=[]),
+    ],
+    ids=repr,
+)
+def test_whatever_is_said_of_a_job_that_failed_is_a_service_error(answer: Answered) -> None:
+    with (
+        _script(answer) as script,
+        Client(script.url, retries=ONCE) as client,
+        pytest.raises(ServiceError),
+    ):
+        client.job("a" * 32).wait()
+
+
+def test_a_table_of_others_is_no_answer_and_is_not_replaced(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.parquet"
+    pl.DataFrame({"person_id": ["a"], "mean": [1.0]}).write_parquet(mine)
+    with pytest.raises(ServiceError, match="not a table of a SAGA service"):
+        read_answer(mine.read_bytes(), pa.table({}))
+    before = mine.read_bytes()
+    (tmp_path / "text.parquet").write_text("mine")
+    with Client("http://127.0.0.1:1", retries=ONCE) as client:
+        for target in (mine, tmp_path / "text.parquet", tmp_path):
+            with pytest.raises(UsageError, match="is not replaced"):
+                client.job("a" * 32).save(target)
+    assert (mine.read_bytes(), (tmp_path / "text.parquet").read_text()) == (before, "mine")
 
 
 def foreign(problems: Any) -> Answered:
