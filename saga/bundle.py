@@ -380,13 +380,14 @@ def _check_schema(stored: Mapping[str, Any], path: Path, version: str) -> None:
     def binding(described: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return [tuple(column[key] for key in _BINDING) for column in described["columns"]]
 
-    ours = binding(describe_schema())
+    in_code = binding(describe_schema())
     try:
-        theirs = binding(stored)
+        in_bundle = binding(stored)
     except (KeyError, TypeError):
-        theirs = []
-    if theirs != ours:
-        differing = (str(c[0]) for c in [*ours, *theirs] if (c in ours) != (c in theirs))
+        in_bundle = []
+    if in_bundle != in_code:
+        columns = [*in_code, *in_bundle]
+        differing = (str(c[0]) for c in columns if c not in in_code or c not in in_bundle)
         named = ", ".join(list(dict.fromkeys(differing))[:5]) or "in another order"
         raise BundleError(
             f"{path / 'schema.json'} describes other columns than this version of SAGA has "
