@@ -10,13 +10,17 @@ from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from saga.population.scored_paths import PathRows
+
+Floats = NDArray[np.float64]
 
 LAGS = (1, 5, 10)  # years between both ends
 _GAUSSIAN = 2.91  # ratio of the quantile ranges of a normal distribution
 _DIGITS = 4
 _BAND = (0.05, 0.95)
+_FIFTHS = 5
 
 
 def _range(low: float, high: float) -> pl.Expr:
@@ -41,8 +45,9 @@ def dynamics_table(paths: PathRows, records: pl.DataFrame | None, minimum: int) 
     All years are pooled, from the first full one of the paths on. Columns: source (paths, panel),
     lag in years, statistic, persons, value (mean over paths), lower_90 and upper_90 over paths
     (null of the panel). The change statistics are the range from P10 to P90, Kelley's skewness and
-    the excess kurtosis of Crow and Siddiqui. Null with fewer than `minimum` persons, also beyond
-    the outermost quantile of a statistic.
+    the excess kurtosis of Crow and Siddiqui; `fifth_1_to_2` is the share of the first fifth of a
+    year's earnings that is in the second one later. Null with fewer than `minimum` persons, also
+    beyond the outermost quantile of a statistic, and in a fifth.
     """
     simulated = paths.rows.filter(pl.col("year") >= paths.full_years[0])
     sources = {"paths": simulated.select("person_id", "path", "year", "earnings")}
@@ -71,14 +76,41 @@ def _rows(source: str, careers: pl.LazyFrame, minimum: int) -> Iterator[tuple[ob
         statistics = by_path.collect()
         numbers = statistics["persons"].to_list()
         persons = min(numbers, default=0)
-        for name, (_, beyond) in _STATISTICS.items():
-            shown: tuple[float | None, ...] = (None, None, None)
-            if persons * beyond >= minimum:
-                values = statistics[name].to_numpy()
-                shown = tuple(
-                    round(float(number), _DIGITS)
-                    for number in (values.mean(), *np.quantile(values, _BAND))
-                )
-            if source == "panel":
-                shown = (shown[0], None, None)
+        values = {
+            name: statistics[name].to_numpy() if persons * beyond >= minimum else None
+            for name, (_, beyond) in _STATISTICS.items()
+        }
+        values |= _mobility(pairs, minimum, simulated=source == "paths") if persons else {}
+        for name, of_paths in values.items():
+            shown: list[float | None] = [None, None, None]
+            if of_paths is not None:
+                limits = np.quantile(of_paths, _BAND) if source == "paths" else []
+                numbers = [round(float(number), _DIGITS) for number in (of_paths.mean(), *limits)]
+                shown[: len(numbers)] = numbers
             yield (source, lag, name, persons if persons >= minimum else None, *shown)
+
+
+def _mobility(pairs: pl.LazyFrame, minimum: int, *, simulated: bool) -> dict[str, Floats | None]:
+    """Shares of each fifth of a year's earnings that are in each fifth later, by path.
+
+    None of a fifth that on a path has fewer than `minimum` persons; of the panel also if so few of
+    them are in a later fifth.
+    """
+    fifth = (pl.col("before", "after").rank("min") - 1) * _FIFTHS // pl.len()
+    fifths = pairs.with_columns(fifth.over("path", "year"))
+    n_paths = fifths.select(pl.col("path").max() + 1).collect().item()
+    moved, behind = (np.zeros((n_paths, _FIFTHS, _FIFTHS)) for _ in range(2))
+    of_cell = pl.len().alias("n"), pl.col("person_id").n_unique().alias("persons")
+    cells = fifths.group_by("path", "before", "after").agg(of_cell).collect()
+    at = tuple(cells.select("path", "before", "after").to_numpy().T)
+    moved[at], behind[at] = cells["n"], cells["persons"]
+    if simulated:  # where persons go is no record of theirs
+        origins = fifths.group_by("path", "before").agg(of_cell).collect()
+        behind[:] = 0
+        behind[tuple(origins.select("path", "before").to_numpy().T)] = origins[["persons"]]
+    is_small = ((behind < minimum) & ((behind > 0) | simulated)).any((0, 2))
+    shares = moved / np.maximum(moved.sum(-1, keepdims=True), 1)
+    return {
+        f"fifth_{k + 1}_to_{j + 1}": None if is_small[k] else shares[:, k, j]
+        for k, j in np.ndindex(_FIFTHS, _FIFTHS)
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from scipy.stats import norm
+from scipy.stats import multivariate_normal, norm
 from scored_folder import path_rows
 
 from saga.population.career_dynamics import LAGS, dynamics_table
@@ -46,6 +46,12 @@ def test_moments_are_those_of_the_process(source: str) -> None:
         assert value[lag, "crow_siddiqui_change"] == pytest.approx(0, abs=0.15)
         ranks = 6 / np.pi * np.arcsin(RHO**lag / 2)  # Spearman's rho of a normal pair
         assert value[lag, "rank_correlation"] == pytest.approx(ranks, abs=0.03)
+        limits = norm.ppf(np.arange(0, 1.1, 0.2)).clip(-9, 9)
+        pair = multivariate_normal(cov=[[1, RHO**lag], [RHO**lag, 1]])
+        for k, j in np.ndindex(5, 5):
+            ends, starts = (limits[[k + 1, j + 1]], limits[[k, j]])
+            share = pair.cdf(ends, lower_limit=starts) / 0.2
+            assert value[lag, f"fifth_{k + 1}_to_{j + 1}"] == pytest.approx(share, abs=0.03)
     has_band = table["lower_90"].is_not_null().all()
     assert has_band == (source == "paths")
 
@@ -53,5 +59,25 @@ def test_moments_are_those_of_the_process(source: str) -> None:
 def test_quantiles_of_few_persons_are_not_published() -> None:
     table = table_of(careers(90))
     shown = table.drop_nulls("value")["statistic"].unique().sort().to_list()
-    assert shown == ["autocorrelation", "rank_correlation"]
-    assert table_of(careers(9)).select("persons", "value").null_count().row(0) == (15, 15)
+    of_moves = [name for name in shown if name.startswith("fifth")]
+    assert len(of_moves) == 25
+    assert [name for name in shown if name not in of_moves] == [
+        "autocorrelation",
+        "rank_correlation",
+    ]
+    n_rows = len(LAGS) * (5 + 25)
+    assert table_of(careers(9)).select("persons", "value").null_count().row(0) == (n_rows, n_rows)
+
+
+def test_where_few_persons_of_the_panel_went_is_not_published() -> None:
+    """Of the paths only the fifth from which they come has to be large enough."""
+    rows = careers(200)
+    table = table_of(rows, rows.filter(path=0).drop("path")).filter(lag=1)
+    moves = table.filter(pl.col("statistic").str.starts_with("fifth"))
+    assert moves.filter(source="paths")["value"].null_count() == 0
+    whole = moves.filter(source="panel").with_columns(of=pl.col("statistic").str.slice(0, 7))
+    hidden = whole.group_by("of").agg(
+        pl.col("value").is_null().all(), n=pl.col("value").is_null().any()
+    )
+    assert hidden["value"].to_list() == hidden["n"].to_list(), "a row is hidden as a whole"
+    assert hidden["value"].any()
