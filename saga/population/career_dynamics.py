@@ -84,7 +84,7 @@ def _rows(source: str, careers: pl.LazyFrame, minimum: int) -> Iterator[tuple[ob
         for name, of_paths in values.items():
             shown: list[float | None] = [None, None, None]
             if of_paths is not None:
-                limits = np.quantile(of_paths, _BAND) if source == "paths" else []
+                limits = np.quantile(of_paths, _BAND if source == "paths" else ())
                 numbers = [round(float(number), _DIGITS) for number in (of_paths.mean(), *limits)]
                 shown[: len(numbers)] = numbers
             yield (source, lag, name, persons if persons >= minimum else None, *shown)
