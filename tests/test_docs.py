@@ -110,6 +110,14 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     assert sorted(entries) == sorted(pages)
 
 
+def test_the_links_of_readme_lead_to_pages_of_the_site_up_to_its_last_section() -> None:
+    """The site begins with them: docs/site/hooks.py."""
+    first, _, last = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## More")
+    links = re.findall(r"\]\(([^)]+)\)", first)
+    assert last
+    assert [link for link in links if not link.startswith(("docs/", "http://127."))] == []
+
+
 @pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.usefixtures("registers")

@@ -1,4 +1,4 @@
-"""MkDocs hooks: lists and formulas as GitHub shows them, and nothing fetched from other hosts.
+"""MkDocs hooks: pages as GitHub shows them, README first, and nothing fetched from other hosts.
 
 Formulas become MathML when the site is built (latex2mathml); browsers draw it without a script.
 The offline search of the theme loads a small script (iframe-worker 1.0.4, MIT) from a public host;
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
 
+_README = Path(__file__).resolve().parents[2] / "README.md"
 _REMOTE = "https://unpkg.com/iframe-worker/shim"
 _LOCAL = "site/iframe-worker.js"
 _ITEM = re.compile(r"\s*([-*]|\d+\.) ")
@@ -25,8 +27,14 @@ _SCROLLS = "display: inline-block; max-width: 100%; overflow-x: auto; vertical-a
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """The page with an empty line before each list, which Python-Markdown needs."""
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """The page with an empty line before each list, which Python-Markdown needs.
+
+    The first page begins with README up to the section More, whose links leave the site.
+    """
+    if page.file.src_uri == "index.md":
+        readme = _README.read_text(encoding="utf-8").partition("\n## More")[0]
+        markdown = f"{readme.replace('](docs/', '](')}\n#{markdown}"
     return "\n".join(_with_breaks(markdown.split("\n")))
 
 
