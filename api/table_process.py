@@ -70,8 +70,8 @@ class RefusedTable(Exception):  # noqa: N818 # a verdict about the table, not a 
 def data_bytes() -> int:
     """Bytes that this process has allocated. Linux only; elsewhere 0."""
     status = Path("/proc/self/status")
-    found = re.search(r"VmData:\s+(\d+) kB", status.read_text()) if status.exists() else None
-    return int(found[1]) * 1024 if found else 0
+    line = re.search(r"VmData:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    return int(line[1]) * 1024 if line else 0
 
 
 def limit_memory(n_bytes: int) -> None:
