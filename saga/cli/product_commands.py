@@ -273,7 +273,8 @@ def _show(result: Forecasts | Lifetimes | Pensions, unit: str) -> None:
 def headings_of(table: pl.DataFrame) -> dict[str, str]:
     """The columns of a table that the screen has, with the widest of its sets, and their names."""
     sets = [x for x in _PREVIEW_SETS if f"lower_{x}" in table.columns]
-    label = next((x for x in sets if table[f"lower_{x}"].count()), *sets[:1] or [""])
+    known = [x for x in sets if table[f"lower_{x}"].count()]
+    label = (known or sets or [""])[0]
     ends = {f"lower_{label}": f"{label} % from", f"upper_{label}": f"{label} % to"}
     return {name: text for name, text in {**_PREVIEW, **ends}.items() if name in table.columns}
 

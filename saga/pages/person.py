@@ -379,12 +379,12 @@ def _draw_chance(rows: pl.DataFrame, size: ChartSize, marked: Mapping[str, Any] 
             axis=alt.Axis(format="%", values=[0, top / 2, top]),
         ),
     )
-    panel = base.mark_bar(color=_ZERO, size=size.bar)
+    layers = [base.mark_bar(color=_ZERO, size=size.bar)]
     if marked is not None:
         number = base.transform_filter(f"datum.year == {marked['year']}")
         text = alt.value(chance(marked["p_zero"]))
-        panel += number.mark_text(color=INK, dy=-7, fontSize=11).encode(text=text)
-    return panel.properties(width=size.width, height=size.zero_height)
+        layers.append(number.mark_text(color=INK, dy=-7, fontSize=11).encode(text=text))
+    return alt.layer(*layers).properties(width=size.width, height=size.zero_height)
 
 
 def _draw_set(row: Mapping[str, Any], label: str, year: alt.X) -> list[Any]:

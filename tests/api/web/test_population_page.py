@@ -102,7 +102,7 @@ def test_another_choice_ends_the_computation_before_it(
     service: Running, visit: Callable[..., Page], tmp_path: Path
 ) -> None:
     """The service does the calls of a page in order: one that is not needed holds others up."""
-    page = visit(service.url + OWN + "&paths=1000")
+    page = visit(service.url + OWN + "&paths=500")
     ended: list[str] = []
     page.on("requestfailed", lambda request: ended.append(str(request.post_data)))
     page.select_option("#persons", "example")

@@ -61,7 +61,7 @@ def test_every_example_is_a_command_line_of_the_program(
 
 def lines_of_pages() -> list[Any]:
     """The command lines of saga in the code blocks of all pages, without their comments."""
-    found = {}
+    found: dict[str, str] = {}
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
         for name, value in re.findall(r"^ *([A-Z]+)=\"(.*)\"$", text, re.M):
