@@ -170,7 +170,7 @@ def _flows(transitions: pl.DataFrame) -> Iterator[dict[str, Any]]:
         yield {
             "name": f"Persons of {year} by their class in {rows['to_year'][0]}",
             "groups": heads,
-            "blocks": _blocks(heads, rows["to_class"].unique(maintain_order=True), of_cells),
+            "blocks": _blocks(heads, list(dict.fromkeys(rows["to_class"])), of_cells),
         }
 
 

@@ -142,9 +142,10 @@ def test_targets_about_residents_hold_without_the_dead_and_who_is_abroad(
 ) -> None:
     rows = pl.read_parquet(scored / "part-*.parquet")
     number = pl.col("person_id").cast(pl.Int32) + pl.col("path") + pl.col("year")
-    state = pl.when(number % 9 == 0).then(pl.lit("abroad")).when(number % 7 == 0)
-    state = state.then(pl.lit("dead")).when(number % 5 > 0).then(pl.lit("employed"))
-    rows = rows.with_columns(state=state.cast(pl.Enum(["employed", "dead", "abroad"])))
+    gone = pl.when(number % 9 == 0).then(pl.lit("abroad")).when(number % 7 == 0)
+    state = gone.then(pl.lit("dead")).when(number % 5 > 0).then(pl.lit("employed"))
+    codes = pl.Enum(["employed", "dead", "abroad"])
+    rows = rows.with_columns(state=state.otherwise(None).cast(codes))
     paths, targets, out = tmp_path / "paths", tmp_path / "targets.csv", tmp_path / "out"
     write_scored(paths, rows)
     wanted = [1.1 * PERSONS * 140_000, 1.02 * PERSONS * 140_000]
