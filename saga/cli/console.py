@@ -249,7 +249,7 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
         _print_error(
             "Interrupted",
             "Stopped before the end. To continue, give the same command again (score, evaluate, "
-            "circumstances; train with --resume). Other commands start from the beginning.",
+            "audit, circumstances; train with --resume). Other commands start from the beginning.",
             INTERRUPTED,
             as_json=as_json,
         )
