@@ -53,8 +53,9 @@ _INT32 = 2**31 - 1
 
 def _read_whole(value: object) -> object:
     """Read 2001.0 as 2001, because some clients have no integers; a larger one may be another."""
-    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
-    return int(value) if is_whole else value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value
 
 
 def _read_code(value: object) -> object:
