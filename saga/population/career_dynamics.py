@@ -108,7 +108,8 @@ def _mobility(pairs: pl.LazyFrame, minimum: int, *, simulated: bool) -> dict[str
         origins = fifths.group_by("path", "before").agg(of_cell).collect()
         behind[:] = 0
         behind[tuple(origins.select("path", "before").to_numpy().T)] = origins[["persons"]]
-    is_small = ((behind < minimum) & ((behind > 0) | simulated)).any((0, 2))
+    is_unsafe = (behind < minimum) & ((behind > 0) | simulated)
+    is_small = np.any(is_unsafe, axis=(0, 2)).tolist()
     shares = moved / np.maximum(moved.sum(-1, keepdims=True), 1)
     return {
         f"fifth_{k + 1}_to_{j + 1}": None if is_small[k] else shares[:, k, j]
