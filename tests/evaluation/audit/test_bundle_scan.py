@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import polars as pl
 import pytest
@@ -38,7 +39,7 @@ def test_ids_of_persons_are_found_in_every_text(text: str, place: str, bundle: B
     panel = with_ids(make_panel(), names)
     assert of_check("ids of persons in texts", bundle, panel).passed
     told = "\n".join(map(text.format, names))
-    changed = {
+    changed: dict[str, dict[str, Any]] = {
         "card": {"card": f"{bundle.card}\n{told}"},
         "config": {"config": {**bundle.config, "note": [{told: 1}]}},
         "vintages": {"vintages": pl.DataFrame({"note": [told], "n": [50]})},
