@@ -109,7 +109,7 @@ def test_the_python_of_the_page_runs_as_it_is_printed(
 ) -> None:
     """Each block has what it needs but the persons, the service and its key."""
     page = (ROOT / "docs" / "how-to" / "client.md").read_text(encoding="utf-8")
-    printed = re.findall(r"(?:^    .*\n)+", page.partition("## R\n")[0], re.M)
+    printed = re.findall(r"(?:^    .*\n|^\n(?=    ))+", page.partition("## R\n")[0], re.M)
     blocks = [textwrap.dedent(block) for block in printed if "pip install" not in block]
     assert len(blocks) == 4
     panel = pl.DataFrame(
