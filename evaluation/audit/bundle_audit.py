@@ -250,7 +250,7 @@ _ADVICE: Mapping[str, str] = {
 }
 _OF_SHADOWS = (
     " All leaks that attacks found are of shadows, models trained in the same way. None is of the "
-    "bundle itself, which is an excuse only if it learnt from many more persons than a shadow."
+    "bundle itself; this counts only if it learnt from many more persons than a shadow."
 )
 
 

@@ -205,7 +205,7 @@ def _blocks(
 
 
 def _page_row(cell: pl.DataFrame, groups: Sequence[str], texts: Sequence[_Texts]) -> dict[str, Any]:
-    """A row of the page: the groups of a cell, and its texts by year."""
+    """A row of the page: the groups of a cell, and its texts by year or later class."""
     levels = [cell[group][0] for group in groups]
     return {
         "groups": ["all" if level == TOTAL else _words(level) for level in levels],

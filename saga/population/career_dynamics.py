@@ -85,8 +85,8 @@ def _rows(source: str, careers: pl.LazyFrame, minimum: int) -> Iterator[tuple[ob
             shown: list[float | None] = [None, None, None]
             if of_paths is not None:
                 limits = np.quantile(of_paths, _BAND if source == "paths" else ())
-                numbers = [round(float(number), _DIGITS) for number in (of_paths.mean(), *limits)]
-                shown[: len(numbers)] = numbers
+                known = [round(float(number), _DIGITS) for number in (of_paths.mean(), *limits)]
+                shown[: len(known)] = known
             yield (source, lag, name, persons if persons >= minimum else None, *shown)
 
 

@@ -102,9 +102,9 @@ class Population:
         }
 
     def warnings(self, rules: DisclosureRules) -> list[ForecastWarning]:
-        """Of how many persons the record ends in another year than the one before the tables.
+        """How many records end in another year than the one before the tables.
 
-        And how many have a weight, and no paths.
+        Also how many persons have a weight and no paths.
         """
         year = self.paths.full_years[0] - 1
         last = self.paths.spans["first"] - 1
