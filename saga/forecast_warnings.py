@@ -120,5 +120,6 @@ def warn_about(
     warning = ForecastWarning(code, message, column=column, option=option)
     if count > MAX_PERSONS:
         return [replace(warning, count=count)]
-    persons = panel.frame["person_id"].gather(panel.last_rows[concerned])
-    return [replace(warning, person_id=person) for person in persons]
+    person_ids = panel.frame["person_id"]  # a query of polars would cost more than a few look-ups
+    rows = panel.last_rows[concerned].tolist()
+    return [replace(warning, person_id=person_ids[row]) for row in rows]

@@ -8,6 +8,7 @@ so name, type, default, bounds and description of an option are written once, he
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
+from functools import cache, lru_cache
 from numbers import Integral, Real
 from typing import (
     TYPE_CHECKING,
@@ -101,11 +102,13 @@ class Option:
         )
 
 
+@cache  # asked several times a call
 def options_of(request: type[RequestT]) -> dict[str, tuple[Field[object], Option]]:
     """Field -> the field and its option, in the order of the request."""
     return {field.name: (field, get_args(field.type)[1]) for field in fields(request)}
 
 
+@cache
 def user_names(request: type[RequestT]) -> dict[str, str]:
     """What users call a field -> the field."""
     return {option.name or name: name for name, (_, option) in options_of(request).items()}
@@ -615,6 +618,7 @@ def middle_quantiles(coverage: float) -> tuple[float, float]:
     return below, round(1 - below, 6)
 
 
+@lru_cache(maxsize=1_024)
 def percent_label(fraction: float) -> str:
     """0.9 -> "90", 0.05 -> "05", 0.975 -> "97.5": a coverage or quantile in a column's name."""
     text = f"{100 * fraction:.6f}".rstrip("0").rstrip(".")
