@@ -56,6 +56,17 @@ def test_the_command_line_loads_heavy_packages_only_when_a_command_runs() -> Non
     assert done.stdout.strip() == "[]"
 
 
+def test_a_command_does_not_search_imported_modules_for_garbage_again_and_again() -> None:
+    """Searches, and the one at the end, took a quarter of the processor time of a forecast."""
+    look = "print(gc.get_threshold()[0], gc.get_freeze_count())"
+    code = f"import atexit, gc, saga.cli; atexit.register(lambda: {look}); saga.cli.main()"
+    program = [sys.executable, "-c", code, "--version"]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    threshold, kept = map(int, done.stdout.splitlines()[-1].split())
+    assert threshold >= 10_000
+    assert kept > 10_000
+
+
 def test_forecast_writes_the_table_with_its_provenance(
     tiny_bundle: Path, people: Path, tmp_path: Path
 ) -> None:
