@@ -23,7 +23,7 @@ from saga.errors import InputError, Problem, UsageError
 from saga.forecast_warnings import ForecastWarning
 from saga.pages.format import NOT_TESTED, about, chance, set_text
 from saga.pages.layout import check_page, render_page, write_page
-from saga.pages.theme import INK, draw_svg, write_picture
+from saga.pages.theme import INK, draw_svg, places_apart, write_picture
 from saga.requests import middle_quantiles, percent_label
 from saga.training_records import TESTED
 
@@ -37,6 +37,7 @@ _ZERO = "#8a5a12"
 _ZERO_TOPS = (0.1, 0.2, 0.5, 1.0)  # of the axis of the chance: a chance of 4 % is to be seen
 _OUTLINE = "#4a7fb5"
 _SHADES = ("#7fabda", "#b4cfeb", "#dbe7f5", "#eef4fb")  # from the narrowest range to the widest
+_APART = 0.06  # least distance of the names of lines, as a share of the largest amount
 _TIGHT = alt.Scale(zero=False, nice=False)
 
 
@@ -245,21 +246,16 @@ def named_set(row: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True)
 class ChartSize:
-    """Width and heights of the two panels in pixels; a large chart has a legend and titles."""
+    """Width and heights of the two panels in pixels; a large chart has titles, and names lines."""
 
-    width: int = 620
+    width: int = 550
     height: int = 280
     zero_height: int = 70
     is_large: bool = True
     bar: int = 9  # width of the bars of the lower panel
-    legend_columns: int = 0  # 0: one row
-
-    def legend(self, legend: alt.Legend) -> alt.Legend | None:
-        """The legend above a large chart; a small one has none."""
-        return legend if self.is_large else None
 
 
-PHONE = ChartSize(width=250, height=220, zero_height=50, bar=4, legend_columns=2)
+PHONE = ChartSize(width=180, height=220, zero_height=50, bar=4)
 SMALL = ChartSize(width=270, height=130, zero_height=38, is_large=False, bar=4)
 
 
@@ -291,36 +287,24 @@ def draw_person(
     labels = coverage_labels(rows, "from")
     kinds = {label: _kinds_of_years(forecast, label) for label in labels}
     shades = dict(zip(labels, _SHADES, strict=False))
-    names = {"record": INK, "median": MEDIAN}
-    names |= {f"middle {x} %": shades[x] for x in labels if kinds[x]["tested"].any()}
-    colour = alt.Color(
-        "layer:N",
-        scale=alt.Scale(domain=list(names), range=list(names.values())),
-        legend=size.legend(
-            alt.Legend(title=None, orient="top", symbolType="square", columns=size.legend_columns)
-        ),
-    )
     beyond = ", ".join(label for label in labels if kinds[label]["beyond"].any())
     beyond = f"middle {beyond} %: {NOT_TESTED}"
     dash = alt.StrokeDash(
         "kind:N",
         scale=alt.Scale(domain=[beyond], range=[[4, 3]]),
-        legend=size.legend(
-            alt.Legend(
-                title=None,
-                orient="top",
-                symbolType="stroke",
-                symbolStrokeColor=_OUTLINE,
-                labelLimit=size.width,
-            )
-        ),
+        legend=alt.Legend(
+            title=None,
+            orient="top",
+            symbolType="stroke",
+            symbolStrokeColor=_OUTLINE,
+            labelLimit=size.width,
+        )
+        if size.is_large
+        else None,
     )
     year = alt.X("year:Q", title=None, axis=alt.Axis(format="d", tickCount=6), scale=_TIGHT)
     amount = alt.Axis(format=",.0f" if size.is_large else "~s", tickCount=5 if size.is_large else 4)
     y_title = unit if size.is_large else None
-
-    def layer_of(data: Any, name: str) -> Any:
-        return data.transform_calculate(layer=f"'{name}'").encode(color=colour)
 
     def ranges_of(label: str, flag: str) -> Any:
         """The ends of the ranges in the years that have a flag."""
@@ -333,12 +317,11 @@ def draw_person(
     for i, label in reversed(list(enumerate(labels))):
         # A bar is a year alone: a shade would suggest ranges around it.
         if kinds[label]["shaded"].any():
-            shade = ranges_of(label, "shaded").mark_area(opacity=1).encode(**spans)
-            layers.append(layer_of(shade, f"middle {label} %"))
+            shade = ranges_of(label, "shaded").mark_area(opacity=1, color=shades[label])
+            layers.append(shade.encode(**spans))
         if kinds[label]["alone"].any():
             bars = ranges_of(label, "alone").transform_filter("isValid(datum.from)")
-            bars = bars.mark_bar(width=7 + 3 * i).encode(**spans)
-            layers.append(layer_of(bars, f"middle {label} %"))
+            layers.append(bars.mark_bar(width=7 + 3 * i, color=shades[label]).encode(**spans))
         if kinds[label]["beyond"].any():
             outline = ranges_of(label, "outlined").transform_calculate(kind=f"'{beyond}'")
             layers += [
@@ -352,18 +335,51 @@ def draw_person(
                 filled=False, width=7 + 4 * i, stroke=_OUTLINE, strokeDash=[4, 3]
             )
             layers.append(boxes.encode(**spans))
-    base = alt.Chart(forecast).encode(x=year)
     is_alone = forecast["median"].null_count() > 0 or forecast.height == 1
-    median = base.mark_line(strokeWidth=2, point=is_alone).encode(y="median:Q")
+    median = alt.Chart(forecast).mark_line(
+        strokeWidth=2, color=MEDIAN, point={"color": MEDIAN} if is_alone else False
+    )
     record = _every_year(rows.filter(pl.col("earnings").is_not_null()).select("year", "earnings"))
-    past = alt.Chart(record).encode(x=year, y=alt.Y("earnings:Q", title=y_title, axis=amount))
-    line, points = past.mark_line(strokeWidth=1.5), past.mark_point(filled=True, size=16, opacity=1)
-    layers += [layer_of(median, "median"), layer_of(line, "record"), layer_of(points, "record")]
+    past = alt.Chart(record).mark_line(
+        strokeWidth=1.5, color=INK, point={"size": 16, "color": INK, "opacity": 1}
+    )
+    layers += [
+        median.encode(x=year, y="median:Q"),
+        past.encode(x=year, y=alt.Y("earnings:Q", title=y_title, axis=amount)),
+    ]
+    if size.is_large:
+        layers += _draw_names(record, forecast, labels, year)
     if marked is not None and (label_of_set := named_set(marked)) is not None:
         layers += _draw_set(marked, label_of_set, year)
     ranges_panel = alt.layer(*layers).properties(width=size.width, height=size.height)
     chance_panel = _draw_chance(rows, size, marked)
     return alt.vconcat(ranges_panel, chance_panel, spacing=8).resolve_scale(x="shared")
+
+
+def _draw_names(
+    record: pl.DataFrame, forecast: pl.DataFrame, labels: list[str], year: alt.X
+) -> list[Any]:
+    """The name of the record above its highest year, those of median and ranges at their ends."""
+    columns = {"median": "median"} | {f"middle {label} %": f"to_{label}" for label in labels}
+    ends = pl.concat(
+        forecast.drop_nulls(column).tail(1).select("year", pl.lit(name).alias("name"), value=column)
+        for name, column in columns.items()
+    )
+    ends = ends.sort("value").with_columns(
+        value=places_apart(pl.col("value"), _APART * pl.max("value"))
+    )
+    highest = record.select(
+        "year", value="earnings", name=pl.lit("record"), is_early=pl.col("year") < pl.mean("year")
+    ).top_k(1, by="value")
+    return [
+        alt.Chart(names)
+        .mark_text(color=INK, fontSize=11, align=align, dx=dx, dy=dy)
+        .encode(x=year, y="value:Q", text="name:N")
+        for names, align, dx, dy in (
+            (ends, "left", 7, 0),
+            (highest, "left" if highest["is_early"].any() else "right", 0, -10),
+        )
+    ]
 
 
 def _draw_chance(rows: pl.DataFrame, size: ChartSize, marked: Mapping[str, Any] | None) -> Any:

@@ -14,7 +14,7 @@ from saga.errors import UsageError
 from saga.pages.format import figure, three_digits
 from saga.pages.layout import check_page
 from saga.pages.person import SIMULATED, SMALL, ForecastPicture, draw_person
-from saga.pages.theme import LINE, draw_svg, write_picture
+from saga.pages.theme import LINE, draw_svg, places_apart, write_picture
 
 MAX_PERSONS = 24  # of one picture
 _COLUMNS = 3
@@ -105,12 +105,9 @@ def draw_groups(
 def _with_places_of_names(shown: pl.DataFrame) -> pl.DataFrame:
     """The rows, with the height `place` of the name of each group in its last row."""
     lowest, highest = (shown[name].to_numpy() for name in ("lower_90", "upper_90"))
-    apart = _APART * float(highest.max() - lowest.min())
     last = shown.filter(pl.col("year") == pl.col("year").max().over("group")).sort("value")
-    places = list[float]()
-    for value in last["value"]:
-        places.append(max(value, places[-1] + apart) if places else value)
-    last = last.select("year", "group", place=pl.Series(places, dtype=pl.Float64))
+    least = _APART * float(highest.max() - lowest.min())
+    last = last.select("year", "group", place=places_apart(pl.col("value"), least))
     return shown.join(last, on=["year", "group"], how="left", maintain_order="left")
 
 

@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import vl_convert
 
 from saga.pages.layout import write_page
@@ -55,6 +56,12 @@ def svg_pdf(svg: str) -> bytes:
 def write_picture(chart: Any, out: Path) -> None:
     """Write the chart as a file of its own, .svg or .png, completely or not at all."""
     write_page(out, chart_png(chart) if out.suffix.lower() == ".png" else chart_svg(chart))
+
+
+def places_apart(values: pl.Expr, least: float | pl.Expr) -> pl.Expr:
+    """The ascending values, moved up until each is at least `least` above the one before."""
+    steps = least * pl.int_range(pl.len())
+    return (values - steps).cum_max() + steps
 
 
 def _with_theme(chart: Any) -> dict[str, Any]:

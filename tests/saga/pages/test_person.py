@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from saga.forecast_results import Forecasts
 from saga.forecaster import Forecaster
 from saga.pages.format import NOT_TESTED, about, chance
 from saga.pages.person import (
+    PHONE,
     SIMULATED,
+    SMALL,
+    ChartSize,
     ForecastPicture,
     describe_set,
     describe_year,
@@ -277,6 +281,20 @@ def test_the_set_that_the_sentence_names_is_drawn_at_its_year(
         for layer, row in zip(sets, drawn, strict=True)
     ] == ([ends] if ends else [])
     assert all(row["year"] == 2027 and row["name"] == "80 % set" for row in drawn)
+
+
+@pytest.mark.parametrize("size", [ChartSize(), PHONE, SMALL])
+@pytest.mark.parametrize("labels", [["50"], ["50", "80", "90"]])
+def test_lines_and_shades_have_their_names_beside_them(labels: list[str], size: ChartSize) -> None:
+    rows = forecast_rows({label: ["assumption"] * 8 for label in labels})
+    chart = draw_person(rows, "SEK", size).to_dict()
+    texts = [layer for layer in chart["vconcat"][0]["layer"] if layer["mark"]["type"] == "text"]
+    named = [row for layer in texts for row in chart["datasets"][layer["data"]["name"]]]
+    names = ["median", *(f"middle {label} %" for label in labels), "record"]
+    assert [row["name"] for row in named] == (names if size.is_large else [])
+    places = [row["value"] for row in named[:-1]]
+    least = 0.06 * rows[f"to_{labels[-1]}"].max()  # type: ignore[operator]
+    assert all(high - low > 0.99 * least for low, high in pairwise(places))
 
 
 @pytest.mark.parametrize("n_beyond", [0, 5])
