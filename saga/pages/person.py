@@ -351,9 +351,11 @@ def draw_person(
         layers += _draw_names(record, forecast, labels, year)
     if marked is not None and (label_of_set := named_set(marked)) is not None:
         layers += _draw_set(marked, label_of_set, year)
-    ranges_panel = alt.layer(*layers).properties(width=size.width, height=size.height)
-    chance_panel = _draw_chance(rows, size, marked)
-    return alt.vconcat(ranges_panel, chance_panel, spacing=8).resolve_scale(x="shared")
+    return alt.vconcat(
+        alt.layer(*layers).properties(width=size.width, height=size.height),
+        _draw_chance(rows, size, marked),
+        spacing=8,
+    ).resolve_scale(x="shared")
 
 
 def _draw_names(
@@ -397,9 +399,10 @@ def _draw_chance(rows: pl.DataFrame, size: ChartSize, marked: Mapping[str, Any] 
     )
     layers = [base.mark_bar(color=_ZERO, size=size.bar)]
     if marked is not None:
-        number = base.transform_filter(f"datum.year == {marked['year']}")
-        text = alt.value(chance(marked["p_zero"]))
-        layers.append(number.mark_text(color=INK, dy=-7, fontSize=11).encode(text=text))
+        number = base.transform_filter(f"datum.year == {marked['year']}").mark_text(
+            color=INK, dy=-7, fontSize=11
+        )
+        layers.append(number.encode(text=alt.value(chance(marked["p_zero"]))))
     return alt.layer(*layers).properties(width=size.width, height=size.zero_height)
 
 
