@@ -375,7 +375,7 @@ def _draw_names(
     ).top_k(1, by="value")
     return [
         alt.Chart(names)
-        .mark_text(color=INK, fontSize=11, align=align, dx=dx, dy=dy)
+        .mark_text(color=INK, fontSize=11, align=align, dx=dx, dy=dy)  # type: ignore[arg-type]
         .encode(x=year, y="value:Q", text="name:N")
         for names, align, dx, dy in (
             (ends, "left", 7, 0),
