@@ -443,7 +443,7 @@ def lightning_trainer(
     with contextlib.suppress(ModuleNotFoundError):  # tensorboard is optional
         loggers.append(TensorBoardLogger(str(logs), name="", version="tensorboard"))
     callbacks: list[Callback] = [
-        WeightAveraging(avg_fn=_average_recent),
+        WeightAveraging(multi_avg_fn=_average_recent),
         *further_callbacks,
         EarlyStopping("validation", patience=settings.patience),
     ]
@@ -465,14 +465,18 @@ def lightning_trainer(
     )
 
 
-def _average_recent(average: Tensor, current: Tensor, steps: Tensor | int) -> Tensor:
-    """Running average of the weights over the last tenth of the steps, 1,000 steps at most.
+def _average_recent(
+    averages: Sequence[Tensor], current: Sequence[Tensor], steps: Tensor | int
+) -> None:
+    """Running averages of the weights over the last tenth of the steps, 1,000 steps at most.
 
     Without averaging, the weights depend on the noise of the last fifty batches, and a rollout
     accumulates the resulting bias over all years.
     """
     share = max(1 / _MAX_AVERAGED_STEPS, 10 / (10 + int(steps)))
-    return average + (current - average) * share
+    # All weights in few calls: a call for each weight takes a seventh of what threads cannot share.
+    changes = torch._foreach_mul(torch._foreach_sub(current, averages), share)
+    torch._foreach_add_(averages, changes)
 
 
 def model_card(
