@@ -51,7 +51,7 @@ export async function callService(path, body, table, signal) {
   } catch {
     throw new CallError(0, { title: "The service cannot be reached. Is it still running?" });
   }
-  const content = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new CallError(answer.status, content);
+  const content = await answer.json().catch(() => null);
+  if (!answer.ok || !content) throw new CallError(answer.status, content ?? {}); // the page of a proxy is no answer
   return content;
 }

@@ -20,7 +20,7 @@ const shown = {}; // what each view shows
 async function start() {
   element("form").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
   element("key").addEventListener("change", async () => { setKey(element("key").value); await load(); });
-  const update = debounce(() => { if (shown[name]) ask(); }, 50);
+  const update = debounce(() => { if (shown[name] || element("problem").hasChildNodes()) ask(); }, 50);
   const warn = () => { showProblem(null); if (shown[name]) setStatus(CHANGED); };
   for (const view of Object.values(VIEWS)) view.listen({ update, warn, ask, fail: showProblem });
   for (const id of SHARED) element(id).addEventListener("change", update);
@@ -96,9 +96,18 @@ function restore(entry) {
   else ask({ isFirst: !entry });
 }
 
+/** What the form of the view says. */
+function readForm() {
+  return { view: name, ...valuesOf([...VIEWS[name].INPUTS, ...SHARED]) };
+}
+
+function isSame(one, other) {
+  return JSON.stringify(one) === JSON.stringify(other);
+}
+
 /** A form that was shown becomes an entry of the tab's history; the browser forgets it with the tab. */
 function keep(form) {
-  const isOther = history.state && JSON.stringify(history.state) !== JSON.stringify(form);
+  const isOther = history.state && !isSame(history.state, form);
   history[isOther ? "pushState" : "replaceState"](form, "", linkOf());
 }
 
@@ -124,7 +133,7 @@ async function ask({ isFirst = false } = {}) {
   showProblem(null);
   try {
     if (!model) throw new Error("The service is not ready, or needs a key.");
-    const form = { view: name, ...valuesOf([...view.INPUTS, ...SHARED]) };
+    const form = readForm();
     const prices = form.prices === "nominal" ? "nominal" : Number(form.prices);
     setStatus("Computing the forecast.");
     let answers = 0;
@@ -132,13 +141,13 @@ async function ask({ isFirst = false } = {}) {
       if (number !== latest) return;
       shown[name] = { ...answer, form };
       draw();
-      setStatus(answer.pending || "The forecast is shown.");
+      setStatus(isSame(form, readForm()) ? answer.pending || "The forecast is shown." : CHANGED);
       for (const button of document.querySelectorAll("[data-download]")) button.disabled = Boolean(answer.isPreliminary);
       answers += 1;
       if (answers > 1) continue;
       const { top } = element("result").getBoundingClientRect();
       if (!isFirst && (top < 0 || top > window.innerHeight / 2)) element("result").scrollIntoView();
-      if (!isFirst) keep(form);
+      keep(form);
     }
   } catch (error) {
     if (number === latest) showProblem(error);

@@ -97,9 +97,11 @@ export function namedSet(row) {
 export function describePerson(name, person, prices) {
   const levels = [...new Set(person.history.map((year) => year.education_level).filter(Boolean))];
   const facts = [`born ${person.birth_year}`, person.sex, levels.at(-1)?.replace("_", " ")].filter(Boolean).join(", ");
-  const years = d3.extent(person.history, (year) => year.year);
-  return `${name}: ${facts}; record of ${person.history.length} years, ${years[0]} to ${years[1]}, in ` +
-    (prices === "nominal" ? "the prices of each year" : `prices of ${prices}`);
+  const used = person.history.map((row) => row.year).filter((year) => year - person.birth_year >= 16 && year - person.birth_year <= 64);
+  const others = person.history.length - used.length;
+  return `${name}: ${facts}; record of ${used.length} ${used.length === 1 ? "year" : "years"}, ${d3.min(used)} to ${d3.max(used)}, in ` +
+    (prices === "nominal" ? "the prices of each year" : `prices of ${prices}`) +
+    (others ? `. Years outside ages 16 to 64 are left out: ${others}` : "");
 }
 
 /** What the forecast of a year says. */

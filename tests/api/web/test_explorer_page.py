@@ -348,6 +348,39 @@ def test_an_error_is_seen_and_takes_the_forecast_away(
     assert page.get_by_role("status").inner_text() == ""
 
 
+@pytest.mark.parametrize("way", ["example", "option", "person"])
+def test_a_choice_after_an_error_shows_its_forecast(
+    sent: tuple[Page, list[dict[str, Any]]], tmp_path: Path, way: str
+) -> None:
+    page, _ = sent
+    (tmp_path / "people.csv").write_text(OTHER + OTHER.split("\n", 1)[1].replace("7,", "8,", 1))
+    page.set_input_files("#file", tmp_path / "people.csv")
+    page.wait_for_selector("#file-person option:nth-child(2)", state="attached")
+    page.fill("#record", "year,earnings\n2020,abc\n")
+    assert outcome(page) == "Line 2: earnings is not a number."
+    if way == "option":
+        page.route("**/v1/forecasts", lambda route: route.fulfill(body="<p>Log in</p>"))
+        page.fill("#record", OTHER)
+        assert outcome(page) == "The service does not answer"
+        page.unroute("**/v1/forecasts")
+        page.select_option("#years", "5")
+    else:
+        page.select_option("#example" if way == "example" else "#file-person", index=1)
+    page.wait_for_selector("#life-figures svg")
+    assert page.inner_text("#problem") == ""
+    assert words(page, "#who").startswith("Student" if way == "example" else "Person ")
+
+
+def test_the_page_says_which_years_of_a_record_are_used(
+    sent: tuple[Page, list[dict[str, Any]]],
+) -> None:
+    page, _ = sent
+    page.fill("#record", "year,earnings,birth_year\n1995,0,1980\n2020,260000,1980\n2097,1,1980\n")
+    assert outcome(page) == ""
+    assert "record of 1 year, 2020 to 2020" in words(page, "#who")
+    assert words(page, "#who").endswith("Years outside ages 16 to 64 are left out: 2.")
+
+
 def test_a_record_of_our_own_register_goes_in_and_out(
     sent: tuple[Page, list[dict[str, Any]]], service: Running, register_dir: Path, tmp_path: Path
 ) -> None:
@@ -376,8 +409,7 @@ def test_back_forward_and_links_keep_what_is_shown(
     sent: tuple[Page, list[dict[str, Any]]], browser: Browser
 ) -> None:
     page, _ = sent
-    ask(page)
-    student = words(page, "#who")
+    student = words(page, "#who")  # of the example that a new page shows
     page.fill("#record", OTHER)
     ask(page)
     page.wait_for_selector("#who:text('Person 7')")
