@@ -106,9 +106,9 @@ function isSame(one, other) {
 }
 
 /** A form that was shown becomes an entry of the tab's history; the browser forgets it with the tab. */
-function keep(form) {
+function keep(form, address) {
   const isOther = history.state && !isSame(history.state, form);
-  history[isOther ? "pushState" : "replaceState"](form, "", linkOf());
+  history[isOther ? "pushState" : "replaceState"](form, "", address);
 }
 
 /** The address of the options, without what was entered. */
@@ -147,7 +147,7 @@ async function ask({ isFirst = false } = {}) {
       if (answers > 1) continue;
       const { top } = element("result").getBoundingClientRect();
       if (!isFirst && (top < 0 || top > window.innerHeight / 2)) element("result").scrollIntoView();
-      keep(form);
+      keep(form, isFirst ? location.href : linkOf());
     }
   } catch (error) {
     if (number === latest) showProblem(error);
