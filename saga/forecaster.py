@@ -76,7 +76,7 @@ from saga.requests import (
     RolloutName,
     TaxSource,
 )
-from saga.schema import MAX_AGE, MIN_AGE
+from saga.schema import MAX_AGE, N_AGES
 from saga.states.codes import code_labels, code_numbers, code_sizes
 from saga.states.life_courses import LifeCourses, LifeCourseSimulator
 from saga.states.state_network import StateNetwork
@@ -340,7 +340,8 @@ class Forecaster(Summarised):
 
         @lru_cache
         def growth(origin: int) -> Array:
-            series = draw(origin, origin + MAX_AGE - MIN_AGE)[..., SERIES.index("real_wage_growth")]
+            # Up to age 65: rights of the last year may be credited in the year after.
+            series = draw(origin, origin + N_AGES)[..., SERIES.index("real_wage_growth")]
             return np.concatenate([np.zeros((1, n_paths)), log_wage_index(series).T])
 
         def index(origin: int, years: NDArray[np.int64]) -> Array:

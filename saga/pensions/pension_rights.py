@@ -27,7 +27,8 @@ class Career:
 
     Args:
         years: Consecutive calendar years, (n_year,); with best years up to the index age or later,
-            whose wages count at every age.
+            whose wages count at every age, and with rights that are credited after their year up to
+            as many years after the last age that is asked for.
         earnings: Earnings of each year on each path, real, (n_year, n_path); NaN: unknown.
             Years after the last age that is asked for are NaN.
         growth: Factor of real wages since the last year whose amounts the law knows; 1 up to it.
@@ -43,7 +44,8 @@ class Career:
 def measures(law: PensionLaw, career: Career, ages: Sequence[int]) -> dict[str, Array]:
     """What a career has given up to the end of the year of each age, each (n_age, n_path).
 
-    - rights: The balance of a sum of rights, or the yearly pension of best years; real money.
+    - rights: The balance of a sum of rights, with the index of the year in which the last of them
+      is credited, or the yearly pension of best years; real money.
     - funded_rights: The part of it that is funded, if the rule has one.
     - contribution_years: Years in which earnings gave a right.
     - years_without, years_LOW_to_HIGH, years_from_HIGH: Years without earnings, and with earnings
@@ -110,19 +112,25 @@ class _InLaw:
         self.pensionable = pensionable(law, career.years, self.earnings, career.growth)
 
     def balances(self) -> dict[str, Array]:
-        """Rights up to each year, indexed by the share of wage growth that they follow; real."""
+        """Rights up to each year, indexed by the share of wage growth that they follow; real.
+
+        A right is a nominal amount until it is credited. At the end of a year the balance has the
+        index of the year in which the right of that year is credited.
+        """
         rule, years = self.law.rule, self.career.years
-        growth = np.ones_like(self.wages)
-        share = rule.of_years("indexing", years)[1:, None]
-        growth[1:] = (self.wages[1:] / self.wages[:-1]) ** share
+        delay = int(rule.value("credited_after", rule.first_year))
+        wages = self.wages[delay:]
+        share = rule.of_years("indexing", years[delay:])[1:, None]
+        growth = (wages[1:] / wages[:-1]) ** share
+        prices = self.law.inflation(years[: len(wages)], delay)[:, None]
         result = {}
         rates = {"funded_rights": rule.of_years("funded_rate", years)}
         rates["rights"] = rates["funded_rights"] + rule.of_years("rate", years)
         for name, rate in rates.items():
-            balance = rate[:, None] * self.pensionable / self.to_law
+            balance = (rate[:, None] * self.pensionable / self.to_law)[: len(wages)] / prices
             for row in range(1, len(balance)):
-                balance[row] += balance[row - 1] * growth[row]
-            result[name] = balance
+                balance[row] += balance[row - 1] * growth[row - 1]
+            result[name] = balance * prices
         if not rates["funded_rights"].any():
             del result["funded_rights"]
         return result

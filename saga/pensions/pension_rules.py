@@ -68,6 +68,10 @@ PARAMETERS: dict[str, Parameter] = {
         "Funded right of a year, a share of what counts", 0.0, 0.0, 1.0, "sum"
     ),
     "indexing": Parameter("Share of real wage growth that rights follow", 1.0, 0.0, 1.0, "sum"),
+    "credited_after": Parameter(
+        "Years from earnings until their right is credited, and indexed from then on",
+        0.0, 0.0, 1.0, "sum", whole=True,
+    ),
     "divisor": Parameter("Years over which a balance is paid, for ratios", 1.0, 0.1, 1e3),
     "best_years": Parameter("Number of best years", 35.0, 1.0, 60.0, "best_years", whole=True),
     "index_age": Parameter(
@@ -103,6 +107,7 @@ PARAMETERS: dict[str, Parameter] = {
     ),
 }  # fmt: skip
 _MAX_BANDS = 20
+_CONSTANT = ("eligibility_age", "credited_after")  # parameters of a whole career
 _FIX_YEAR = "Give a year from 1900 to 2100."  # later ones are in nobody's career
 _HIGHEST = 1e12  # of an amount
 _MAX_FAULTS = 20  # that are named
@@ -261,10 +266,22 @@ class PensionLaw:
     @property
     def mean_growth(self) -> float:
         """Mean log growth of real wages a year, over the known years of the index."""
-        index = self.amounts[self.rule.index]
+        return self._mean_growth(self.amounts[self.rule.index]) - self._mean_growth(self.prices)
+
+    def inflation(self, years: Years, n: int) -> Array:
+        """Factor of prices from each year to `n` years later, shape of `years`.
+
+        After `last_year` prices rise as they did on average.
+        """
+        known, later = self.known_years(years), self.known_years(years + n)
+        unknown = n - (later - known)  # years of the rise that are not known
+        rise = self.to_law(later) / self.to_law(known)
+        return np.asarray(rise * np.exp(self._mean_growth(self.prices) * unknown))
+
+    def _mean_growth(self, values: Mapping[int, float]) -> float:
+        """Mean log growth of yearly values a year, over the known years."""
         first, last = self.rule.first_year, self.last_year
-        real = index[last] / index[first] * self.prices[first] / self.prices[last]
-        return math.log(real) / max(last - first, 1)
+        return math.log(values[last] / values[first]) / max(last - first, 1)
 
     def known_years(self, years: Years) -> Years:
         """The years, each moved to the nearest one whose amounts are known."""
@@ -489,8 +506,8 @@ def _checks_of_parameter(name: str, value: Any, content: Mapping[str, Any]) -> I
     fix = f"Give {needs}, too, or remove it."
     yield key, is_alone, f"it has no effect without {needs}", fix
     dated = value if isinstance(value, dict) else {}
-    fix = "Give one number: the dates of other parameters go by it."
-    yield key, name == "eligibility_age" and value is dated, "it cannot change", fix
+    fix = "Give one number: it holds for a whole career."
+    yield key, name in _CONSTANT and value is dated, "it cannot change", fix
     first_year = content.get("first_year")
     if _is_year(first_year):
         early = sorted(year for year in dated if _is_year(year) and year <= str(first_year))

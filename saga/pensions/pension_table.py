@@ -92,13 +92,14 @@ def _recorded(
     by_person: dict[tuple[object, ...], pl.DataFrame],
     request: PensionRequest,
 ) -> tuple[Years, Array, NDArray[np.bool_]]:
-    """One person's years from the first age to 64, earnings, and which years lack a record.
+    """One person's years from the first age to 65, earnings, and which years lack a record.
 
-    Wages of every year count; earnings, (n_year, n_path), only until the last age that is asked
-    for, and whether a year lacks a record, too.
+    Wages of every year count, those of 65 because rights of 64 may be credited then; earnings,
+    (n_year, n_path), only until the last age that is asked for, and whether a year lacks a record,
+    too.
     """
     birth_year, origin = int(paths.birth_year[row]), int(paths.origin_year[row])
-    years = np.arange(birth_year + request.first_age, birth_year + MAX_AGE + 1)
+    years = np.arange(birth_year + request.first_age, birth_year + MAX_AGE + 2)
     counted = years[: request.to_age - request.first_age + 1]
     earnings = np.full((len(years), paths.n_paths), np.nan)
     is_unknown = np.zeros(len(counted), dtype=bool)

@@ -61,21 +61,26 @@ def law_of(source: str = "se", price_year: int = 2026, currency: str = "SEK") ->
 
 
 def career_of(law: PensionLaw, first: int, nominal: list[float], growth: float = 0.0) -> Career:
-    """A career of one path, with earnings in prices of each year; born 20 years before it."""
-    years = np.arange(first, first + len(nominal))
-    earnings = np.array(nominal, dtype=float) / law.to_law(law.known_years(years))
+    """A career of one path, with earnings in prices of each year; born 20 years before it.
+
+    It has the year after the last one, in which the last right is credited.
+    """
+    years = np.arange(first, first + len(nominal) + 1)
+    earnings = np.array([*nominal, math.nan]) / law.to_law(law.known_years(years))
     later = np.maximum(years - law.last_year, 0)
     return Career(years, earnings[:, None], (1 + growth) ** later[:, None], first - 20)
 
 
 def rights(law: PensionLaw, career: Career, name: str = "rights") -> float:
-    last = int(career.years[-1]) - career.birth_year
+    """At the end of the last year but one."""
+    last = int(career.years[-1]) - career.birth_year - 1
     return float(measures(law, career, [last])[name][0, 0])
 
 
 # Ten careers by the law's text: 93 % of the income (the fee to the nearest 100, 50 down) up to 7.5
-# income base amounts, nothing below 42.3 % of the price base amount; 18.5 % of it; then the ratio
-# of the income base amounts. SEK of 2026.
+# income base amounts, nothing below 42.3 % of the price base amount; 18.5 % of it. A right is fixed
+# in the year after that of the earnings; from this year on the balance has the ratio of the income
+# base amounts (62:18, 20). After the turn of the year, in SEK of the year that ends.
 BY_HAND = {
     "one year": (2026, [400_000], 68_820.00),  # 0.185 x (400,000 - 28,000)
     "below the floor": (2026, [25_000], 0.00),  # 0.423 x 59,200 = 25,041.60
@@ -83,11 +88,11 @@ BY_HAND = {
     "above the ceiling": (2026, [900_000], 115_717.50),  # 0.185 x 7.5 x 83,400
     "below the ceiling": (2026, [672_000], 115_625.00),  # 0.185 x (672,000 - 47,000)
     "whole hundreds": (2026, [400_099], 68_820.00),
-    # 1,750 is rounded down: 0.185 x (25,000 - 1,700) x 83,400 / 71,000
-    "fee of exactly fifty": (2022, [25_000, 0, 0, 0, 0], 5_063.32),
-    "first of two years is indexed": (2025, [400_000, 400_000], 140_030.77),  # x 83,400 / 80,600
-    "a year without earnings": (2024, [400_000, 0, 400_000], 144_142.68),  # x 83,400 / 76,200
-    "the first year": (2003, [300_000, *[0] * 23], 105_249.17),  # 0.185 x 279,000 x 83,400 / 40,900
+    # 1,750 is rounded down: 0.185 x (25,000 - 1,700) x 80,600 / 74,300
+    "fee of exactly fifty": (2022, [25_000, 0, 0], 4_675.99),
+    "first of two years is indexed": (2024, [400_000, 400_000], 140_030.77),  # x 83,400 / 80,600
+    "a year without earnings": (2023, [400_000, 0, 400_000], 144_142.68),  # x 83,400 / 76,200
+    "the first year": (2003, [300_000, *[0] * 22], 101_765.74),  # 0.185 x 279,000 x 83,400 / 42,300
 }
 
 
@@ -95,7 +100,7 @@ BY_HAND = {
 def test_careers_by_hand_have_the_same_rights(
     first: int, nominal: list[float], expected: float
 ) -> None:
-    law = law_of()
+    law = law_of(price_year=first + len(nominal) - 1)
     career = career_of(law, first, nominal)
     assert rights(law, career) == pytest.approx(expected, abs=0.005)
     funded = rights(law, career, "funded_rights")
@@ -129,6 +134,14 @@ def test_the_fee_is_that_of_the_income_tax(year: int) -> None:
 
 def _by_the_law(first: int, nominal: np.ndarray, growth: float) -> float:
     """Rights of one career in SEK of 2026, year by year, without arrays."""
+
+    def base_of(year: int) -> float:
+        """With a mean rise of prices, for the balance of a year has the index of the next one."""
+        later = max(year - 2026, 0)
+        return INCOME_BASE[min(year, 2026)] * ((1 + growth) * inflation) ** later
+
+    prices = shipped_facts().price_index
+    inflation = (prices[2026] / prices[2003]) ** (1 / 23)
     total = 0.0
     for k, amount in enumerate(nominal.tolist()):
         year = first + k
@@ -140,25 +153,26 @@ def _by_the_law(first: int, nominal: np.ndarray, growth: float) -> float:
         else:
             whole, rest = divmod(round(0.07 * min(income, 8.07 * base), 6), 100)
             counted = min(income - 100 * (whole + (rest > 50)), 7.5 * base)
-        end = first + len(nominal) - 1
-        at_end = INCOME_BASE[min(end, 2026)] * (1 + growth) ** max(end - 2026, 0)
-        total += 0.185 * counted * at_end / base
-    return total
+        # Later earnings are in SEK of 2026.
+        right = 0.185 * counted * inflation ** max(year - 2026, 0)
+        total += right * base_of(first + len(nominal)) / base_of(year + 1)
+    return total / inflation ** max(first + len(nominal) - 1 - 2026, 0)
 
 
 def test_four_thousand_random_careers_agree_with_an_independent_calculation() -> None:
     rng, law = np.random.default_rng(1), law_of()
     for first in (2003, 2010, 2016, 2024):
         n_years = 2030 - first
-        years = np.arange(first, first + n_years)
+        years = np.arange(first, first + n_years + 1)
         nominal = rng.lognormal(12.6, 0.9, (n_years, 1_000)) * (rng.random((n_years, 1_000)) < 0.85)
+        nominal = np.concatenate([nominal, np.full((1, 1_000), math.nan)])  # of the year after
         earnings = nominal / law.to_law(law.known_years(years))[:, None]
         growth = np.broadcast_to(
             1.013 ** np.maximum(years - 2026, 0)[:, None], nominal.shape
         ).astype(float)
         career = Career(years, earnings, growth, first - 20)
-        found = measures(law, career, [int(years[-1]) - career.birth_year])["rights"][0]
-        expected = [_by_the_law(first, nominal[:, k], 0.013) for k in range(1_000)]
+        found = measures(law, career, [int(years[-2]) - career.birth_year])["rights"][0]
+        expected = [_by_the_law(first, nominal[:-1, k], 0.013) for k in range(1_000)]
         assert found == pytest.approx(expected, abs=0.5)  # a krona
 
 
@@ -355,6 +369,16 @@ def test_a_year_that_both_the_record_and_the_rule_lack_is_one_unknown_year(
         assert table["unknown_years"].unique().to_list() == [17 + 18]
 
 
+def test_the_youngest_have_the_wages_of_the_year_in_which_their_last_right_is_credited(
+    forecaster: Forecaster,
+) -> None:
+    """49 years after the origin."""
+    person = {"person_id": "1", "birth_year": 2006, "earnings": 1e5, "year": [2022]}
+    request = PensionRequest(ages=(64,))
+    table = forecaster.pensions(read_panel(pl.DataFrame(person)), request, Draws(n_paths=4)).table
+    assert table.filter(measure="rights")["q50"].null_count() == 0
+
+
 def test_a_reform_of_few_persons_prints_no_empty_table_of_groups(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
@@ -368,13 +392,13 @@ def test_a_reform_of_few_persons_prints_no_empty_table_of_groups(
 
 
 def _paths(n_persons: int, n_paths: int = 3) -> tuple[PensionLaw, Years, np.ndarray]:
-    rng, years = np.random.default_rng(2), np.arange(2023, 2043)
-    return law_of(), years, rng.lognormal(12.9, 0.7, (n_persons, 20, n_paths))
+    rng, years = np.random.default_rng(2), np.arange(2023, 2044)
+    return law_of(), years, rng.lognormal(12.9, 0.7, (n_persons, 21, n_paths))
 
 
 def _values(reform: str, n_persons: int) -> np.ndarray:
     law, years, earnings = _paths(n_persons)
-    changed, growth = law_of(reform), np.ones((20, 3))
+    changed, growth = law_of(reform), np.ones((21, 3))
     rows = []
     for person in earnings:
         career = Career(years, person, growth, 1980)
