@@ -56,6 +56,13 @@ GROUP_STATISTICS = {
         "Share of persons with less than 60 % of the median of all", "share"
     ),
 }
+PENSIONABLE_STATISTICS = {  # of tables by base amounts
+    "pensionable_total": GroupStatistic(
+        "Sum of pensionable earnings (of the pension rule: without fee, up to the ceiling)",
+        like="mean",
+    ),
+    "pensionable_mean": GroupStatistic("Mean pensionable earnings, zeros counted", like="mean"),
+}
 COMPARISONS = {
     "mean_ratio": GroupStatistic("Mean earnings of one group over those of another", "ratio"),
     "mean_gap": GroupStatistic("Mean earnings of one group minus those of another", "gap"),
@@ -93,6 +100,6 @@ LIFETIME_COMPARISONS = {
         "Median present value of one group minus that of another", "gap", "mean_gap"
     ),
 }
-OF_YEARS = GROUP_STATISTICS | COMPARISONS
+OF_YEARS = GROUP_STATISTICS | PENSIONABLE_STATISTICS | COMPARISONS
 OF_LIFETIMES = LIFETIME_STATISTICS | LIFETIME_COMPARISONS
 ALL_STATISTICS = OF_YEARS | OF_LIFETIMES

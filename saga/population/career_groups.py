@@ -13,29 +13,33 @@ import polars as pl
 
 from saga.data.facts import Facts
 from saga.errors import UsageError
-from saga.pensions.pension_rules import SHIPPED_RULES, PensionLaw, pension_rule
-from saga.population.scored_paths import BASE_AMOUNTS, CAREER_FIFTH, CAREER_GROUPS, PathRows
+from saga.pensions.pension_rights import pensionable
+from saga.pensions.pension_rules import SHIPPED_RULES, PensionLaw, Years, pension_rule
+from saga.population.scored_paths import (
+    BASE_AMOUNTS,
+    CAREER_FIFTH,
+    CAREER_GROUPS,
+    Floats,
+    PathRows,
+)
 from saga.requests import PensionSource
 
 _FIFTHS = tuple(f"career fifth {k}" for k in range(1, 6))
 
 
 def with_career_groups(
-    paths: PathRows, by: Sequence[str], persons: pl.DataFrame, facts: Facts
+    paths: PathRows, by: Sequence[str], persons: pl.DataFrame, law: PensionLaw | None
 ) -> PathRows:
     """The paths with a column for each group of `CAREER_GROUPS` in `by`.
 
-    - base_amounts: Earnings of the year in the bands of the pension rule of the currency, in its
-      index amounts of the `facts`. After the last known year these grow as they did on average,
-      because scored paths do not have wages.
+    - base_amounts: Earnings of the year in the bands of the pension `law`, in its index amounts.
+      After the last known year these grow as they did on average.
     - career_fifth: Fifth of the persons of a path by the sum of their simulated earnings, with the
       weights of `persons`.
-
-    Raises UsageError if no pension rule is for the currency.
     """
     rows = paths.rows
-    if BASE_AMOUNTS in by:
-        rows = _with_base_amounts(paths, facts)
+    if law is not None:
+        rows = _with_base_amounts(paths, law)
     if CAREER_FIFTH in by:
         career = rows.group_by("person_id", "path").agg(pl.col("earnings").sum().alias("sum"))
         career = career.join(persons.lazy().select("person_id", "weight"), on="person_id")
@@ -57,8 +61,8 @@ def with_career_groups(
     return PathRows(rows, paths.provenance) if set(by) & set(CAREER_GROUPS) else paths
 
 
-def _with_base_amounts(paths: PathRows, facts: Facts) -> pl.LazyFrame:
-    """The rows with the band of each year's earnings."""
+def pension_law_of(paths: PathRows, facts: Facts) -> PensionLaw:
+    """The pension rule of the currency of paths. Raises UsageError if there is none."""
     money = int(paths.provenance["price_year"]), str(paths.provenance["currency"])
     rules = map(PensionSource, SHIPPED_RULES)
     name = next((rule for rule in rules if pension_rule(rule).currency == money[1]), None)
@@ -66,11 +70,26 @@ def _with_base_amounts(paths: PathRows, facts: Facts) -> pl.LazyFrame:
         raise UsageError(
             f"No pension rule is for {money[1]}, so there are no {BASE_AMOUNTS}. Use other groups."
         )
-    law = PensionLaw.of(name, facts, *money)
+    return PensionLaw.of(name, facts, *money)
+
+
+def pensionable_earnings(law: PensionLaw, year: int, earnings: Floats) -> Floats:
+    """What the law counts of real earnings of a year, (n_person, n_path); real."""
+    years = np.full(len(earnings), year)
+    to_law = law.to_law(law.known_years(years))[:, None]
+    return pensionable(law, years, earnings * to_law, _mean_growth(law, years)) / to_law
+
+
+def _mean_growth(law: PensionLaw, years: Years) -> Floats:
+    """Factor of real wages since the last known year, (n_year, 1): scored paths have no wages."""
+    return np.exp(law.mean_growth * (years - np.minimum(years, law.last_year)))[:, None]
+
+
+def _with_base_amounts(paths: PathRows, law: PensionLaw) -> pl.LazyFrame:
+    """The rows with the band of each year's earnings."""
     years = np.array(paths.years)
     known = law.known_years(years)
-    growth = np.exp(law.mean_growth * (years - known))[:, None]
-    amount = law.amount(law.rule.index, known, growth)[:, 0] / law.to_law(known)
+    amount = law.amount(law.rule.index, known, _mean_growth(law, years))[:, 0] / law.to_law(known)
     limits = law.rule.bands
     names = [
         "no earnings",

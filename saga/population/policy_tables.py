@@ -27,6 +27,7 @@ from saga.group_statistics import (
     OF_YEARS,
     GroupStatistic,
 )
+from saga.population.career_groups import pensionable_earnings
 from saga.population.cell_statistics import PathStatistic, earnings_classes
 from saga.population.disclosure import DisclosureRules, ProgramTime, suppress
 from saga.population.group_bands import GroupBand, band, chance_below_zero
@@ -144,13 +145,13 @@ def table_steps(
             for side in (population, population.reference)
             if side is not None
         ]
-        behind = _Behind.of([side for side, _ in sides], grid, rules)
+        behind = _Behind.of(sides, grid, rules)
         hidden, entries = behind.hide(grid, rules, at, hidden, program_time)
         bands[at] = _bands(population, sides, grid, at, of_events, hidden)
         log += entries
         if at is not None:
             hidden_by[at] = hidden
-            inhabited += sum(persons for persons, _ in behind.magnitudes) > 0
+            inhabited += sum(persons for persons, *_ in behind.magnitudes) > 0
             in_groups = (inhabited * ~hidden).ravel()[: hidden.size - 1 or None]
             published[at] = in_groups.sum()
     last = years[-1] if until else max(years, key=lambda year: (published[year], year))
@@ -212,22 +213,27 @@ class _Behind:
     Attributes:
         reasons: Why each cell is unsafe; None: it is safe. First of the persons of the panel, then
             of those who have joined; then both of the reference.
-        magnitudes: Of each, what a margin has the sum of: numbers of persons, and earnings.
+        magnitudes: Of each, what a margin has the sum of: numbers of persons, earnings, and further
+            amounts.
     """
 
     reasons: list[dict[TableCell, str | None]]
-    magnitudes: list[tuple[Floats, Floats]]
+    magnitudes: list[list[Floats]]
 
     @classmethod
     def of(cls, sides: Sequence[Present], grid: Grid, rules: DisclosureRules) -> _Behind:
         """What is behind the cells of the population, and of its reference if there is one."""
         reasons: list[dict[TableCell, str | None]] = [{} for _ in sides for _ in range(2)]
-        magnitudes = [(np.zeros(grid.shape), np.zeros(grid.shape)) for _ in reasons]
+        n_sums = 2 + len(sides[0].further)
+        magnitudes = [[np.zeros(grid.shape) for _ in range(n_sums)] for _ in reasons]
         for cell in grid.cells():
             parts = [part for side in sides for part in side.contributions(cell, grid)]
-            for k, (behind, persons, of_each) in enumerate(parts):
-                magnitudes[k][0][cell], magnitudes[k][1][cell] = persons, of_each.sum()
-                reasons[k][cell] = rules.unsafe_reason(behind, of_each)
+            for k, (behind, persons, amounts) in enumerate(parts):
+                sums = [persons, *(of_each.sum() for of_each in amounts)]
+                for magnitude, value in zip(magnitudes[k], sums, strict=True):
+                    magnitude[cell] = value
+                found = (rules.unsafe_reason(behind, of_each) for of_each in amounts)
+                reasons[k][cell] = next(filter(None, found), None)
         return cls(reasons, magnitudes)
 
     def hide(
@@ -305,7 +311,7 @@ class _EventStatistics:
 
 def _bands(
     population: Population,
-    sides: Sequence[tuple[Present, Floats | None]],
+    sides: Sequence[Present],
     grid: Grid,
     year: int | None,
     of_events: _EventStatistics,
@@ -313,11 +319,11 @@ def _bands(
 ) -> list[_CellBands]:
     """The bands of a year, or of lifetimes, without those of `hidden` cells.
 
-    `sides` has the persons and the tax on them, of the population and of its reference.
+    `sides` has the persons of the population and of its reference.
     """
     shown = OF_YEARS if year else OF_LIFETIMES
     bands: list[_CellBands] = []
-    for each in zip(*(statistics_of(side, grid, taxes) for side, taxes in sides), strict=True):
+    for each in zip(*(statistics_of(side, grid) for side in sides), strict=True):
         cells, names, statistics = each[0]
         prefix = "" if year else "lifetime_"
         statistics = {f"{prefix}{name}": statistic for name, statistic in statistics.items()}
@@ -346,16 +352,19 @@ def _bands(
     return bands
 
 
-def _present(
-    population: Population, grid: Grid, year: int | None, rate: float
-) -> tuple[Present, Floats | None]:
-    """The persons of a year, or of lifetimes with the tax on them if there is a rule."""
-    paths = population.paths
+def _present(population: Population, grid: Grid, year: int | None, rate: float) -> Present:
+    """The persons of a year, or of lifetimes, with what they have after tax or is pensionable."""
+    paths, law = population.paths, population.law
     if year is None:
         values, taxes = population.present_values(rate)
-        return Present.of(population, grid, values, paths.full_years[0]), taxes
-    columns = [name for name in grid.groups if name in paths.columns]
-    return Present.of(population, grid, population.year(year, columns), year), None
+        further = {} if taxes is None else {"net": values.earnings - taxes}
+    else:
+        columns = [name for name in grid.groups if name in paths.columns]
+        values = population.year(year, columns)
+        earnings = values.earnings
+        further = {} if law is None else {"pensionable": pensionable_earnings(law, year, earnings)}
+    present = Present.of(population, grid, values, year or paths.full_years[0])
+    return replace(present, further=further)
 
 
 def _keep_records(
@@ -419,7 +428,14 @@ def _chance_rows(
     for event in events:
         names = grid.place(event)
         years = [event.year, *([event.reference] if event.reference else [])]
-        sides = [of_events.statistics[year, names, event.statistic] for year in years]
+        keys = [(year, names, event.statistic) for year in years]
+        if not set(keys) <= of_events.statistics.keys():
+            raise UsageError(
+                f"The event {event.text!r} is about {event.statistic}, which these tables do not "
+                "have. After tax needs --tax, pensionable earnings need the group base_amounts, "
+                "and lifetimes need groups that do not change along a path."
+            )
+        sides = [of_events.statistics[key] for key in keys]
         statistic = sides[0].difference(sides[1] if event.reference else event.amount or 0.0)
         of_model = [
             population.sd_model(event.statistic, names, year, side.point) or 0.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,8 @@ from saga.forecast_warnings import ForecastWarning
 from saga.group_statistics import COMPARISONS, GROUP_STATISTICS
 from saga.model_error import EVERYBODY, GROUPS, ModelError
 from saga.pages.group import TOTAL
-from saga.population.career_groups import with_career_groups
+from saga.pensions.pension_rules import PensionLaw
+from saga.population.career_groups import pension_law_of, with_career_groups
 from saga.population.cell_statistics import (
     RANDOM_GROUPS,
     SUMS,
@@ -30,6 +31,7 @@ from saga.population.cell_statistics import (
 from saga.population.disclosure import DisclosureRules
 from saga.population.inflow import Inflow, find_inflow
 from saga.population.scored_paths import (
+    BASE_AMOUNTS,
     CAREER_GROUPS,
     OF_SCENARIO,
     PathRows,
@@ -58,6 +60,7 @@ class Population:
         sampled: Whether they are a sample with weights, so that bands are those of the population.
         records: Their observed years: person_id, year, earnings; None: events cannot name them.
         tax: The tax rule of net lifetimes; None: there are none.
+        law: The pension law of base amounts and pensionable earnings; None: there are none.
         model_error: The model's own error; None: it is not known.
         inflow: Who joins them; None: nobody.
         reference: The same persons under another scenario, from which effects are the differences;
@@ -70,6 +73,7 @@ class Population:
     sampled: bool = False
     records: pl.DataFrame | None = None
     tax: TaxRule | None = None
+    law: PensionLaw | None = None
     model_error: ModelError | None = None
     inflow: Inflow | None = None
     reference: Population | None = None
@@ -95,6 +99,7 @@ class Population:
             "rate": request.rate,
             "tax": request.tax if isinstance(request.tax, str) else request.tax.name,
             **({"tax_rule": self.tax.describe()} if self.tax else {}),
+            **({"rule": self.law.rule.describe()} if self.law else {}),
             **({"vintages": self.model_error.describe()} if self.model_error else {}),
             **({"inflow": joined} if joined else {}),
             **({"reference": {k: other[k] for k in OF_SCENARIO if k in other}} if other else {}),
@@ -193,7 +198,8 @@ def population_of(
     groups, inflow = [name for name in groups if name not in CAREER_GROUPS], None
     persons, n_others = read_persons(paths, panel, groups, weights)
     persons = persons.with_columns(donor=pl.lit(None, pl.String), entered=pl.lit(None, pl.Int32))
-    paths = with_career_groups(paths, request.by, persons, facts)
+    law = pension_law_of(paths, facts) if BASE_AMOUNTS in request.by else None
+    paths = with_career_groups(paths, request.by, persons, law)
     if request.inflow:
         if of_careers := set(request.by) & set(CAREER_GROUPS):
             raise UsageError(
@@ -210,7 +216,16 @@ def population_of(
     if reference is not None:
         other = population_of(reference, panel, request, weights, facts)
     return Population(
-        paths, persons, weights is not None, records, tax, model_error, inflow, other, n_others
+        paths,
+        persons,
+        weights is not None,
+        records,
+        tax,
+        law,
+        model_error,
+        inflow,
+        other,
+        n_others,
     )
 
 
@@ -227,6 +242,7 @@ class Present:
             (n_person, n_path) if it differs between paths.
         behind: Number of the person of the panel behind each one, (n_person,).
         entered: Whether each one has joined the panel's persons, (n_person,).
+        further: Other amounts, shaped like the earnings, by the prefix of their statistics.
     """
 
     person_ids: Sequence[str]
@@ -236,6 +252,7 @@ class Present:
     levels: tuple[NDArray[np.int_], ...]
     behind: NDArray[np.int_]
     entered: Flags
+    further: Mapping[str, Floats] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -286,19 +303,25 @@ class Present:
         values = np.where(inside, self.earnings[rows], np.nan)
         return PersonPaths(values, self.weights[rows], self.random_groups[rows])
 
-    def contributions(self, cell: TableCell, grid: Grid) -> Iterator[tuple[float, float, Floats]]:
+    def contributions(
+        self, cell: TableCell, grid: Grid
+    ) -> Iterator[tuple[float, float, list[Floats]]]:
         """What is behind a cell: first the panel's own persons, then those who have joined them.
 
         For each of the two: how many persons of the panel are behind it, the weighted number of
-        persons, and what each person of the panel adds to the total; means over paths.
+        persons, and what each person of the panel adds to the totals of earnings and further
+        amounts; means over paths.
         """
         rows, inside = self.members(cell, grid)
         n_paths, here, weights = inside.shape[1], inside.sum(1), self.weights[rows]
-        amounts = weights * np.where(inside, self.earnings[rows], 0.0).sum(1) / n_paths
+        amounts = [
+            weights * np.where(inside, values[rows], 0.0).sum(1) / n_paths
+            for values in (self.earnings, *self.further.values())
+        ]
         behind, entered = self.behind[rows], self.entered[rows]
         for part in (~entered, entered):
-            persons, of_each = (
-                np.bincount(behind[part], values[part]).astype(float) for values in (here, amounts)
+            persons, *of_each = (
+                np.bincount(behind[part], values[part]).astype(float) for values in (here, *amounts)
             )
             weighted = float((weights * here)[part].sum() / n_paths)
             yield float(np.minimum(persons, n_paths).sum() / n_paths), weighted, of_each
@@ -356,20 +379,21 @@ def grid_of(population: Population, request: PopulationRequest) -> Grid:
 
 
 def statistics_of(
-    present: Present, grid: Grid, taxes: Floats | None = None
+    present: Present, grid: Grid
 ) -> Iterator[tuple[tuple[TableCell, ...], tuple[str, ...], dict[str, PathStatistic]]]:
     """Each cell, then each comparison of two: the cells, the names, statistics by name.
 
-    With `taxes`, shaped like the earnings, also the net mean.
+    Those of further amounts have their prefix.
     """
     median = present.cell(tuple(size - 1 for size in grid.shape), grid).quantile(0.5)
     means = {}
     for cell in grid.cells():
         statistics = present.statistics(present.cell(cell, grid), median)
         means[cell] = [statistics[name] for name in ("mean", "p50")]
-        if taxes is not None:
-            after_tax = replace(present, earnings=present.earnings - taxes)
-            statistics["net_mean"] = present.statistics(after_tax.cell(cell, grid), median)["mean"]
+        for prefix, amounts in present.further.items():
+            of_amounts = replace(present, earnings=amounts).cell(cell, grid)
+            others = present.statistics(of_amounts, median)
+            statistics |= {f"{prefix}_{name}": other for name, other in others.items()}
         yield (cell,), tuple(grid.names(cell).values()), statistics
     for names, first, second in grid.comparisons():
         pairs = zip(means[first], means[second], strict=True)

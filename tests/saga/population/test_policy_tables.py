@@ -448,6 +448,9 @@ def test_only_persons_with_weights_are_a_sample(scored: Path, panel: Path, tmp_p
         ("--events 'lifetime_mean all 2030 < 2'", "has no year"),
         ("--events 'mean women 2024 < 2'", "which no group has"),
         ("--events 'mean all 1999 < 2'", "Nothing is known about 1999"),
+        ("--events 'lifetime_net_mean all > 2'", "is about lifetime_net_mean, which"),
+        ("--events 'pensionable_total all 2024 > 2'", "is about pensionable_total, which"),
+        ("--by base_amounts --events 'lifetime_mean all > 2'", "is about lifetime_mean, which"),
         ("--compare female", "no pair of groups"),
         ("--compare female/children", "which no group has"),
     ],
@@ -597,6 +600,31 @@ def test_bands_of_base_amounts_have_flows_and_add_up(
     sums = flows.drop_nulls("share").group_by("year", "cohort", "class").agg(pl.col("share").sum())
     assert len(sums)
     assert sums["share"].to_numpy() == pytest.approx(1.0, abs=0.004)
+
+
+def test_tables_by_base_amounts_have_the_earnings_that_count_for_pensions(
+    scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    """Less 7 %, at most 7.5 base amounts; totals add up over bands."""
+    table = _run(scored, panel, tmp_path / "out", "--by", "cohort,base_amounts")
+    earnings = pl.concat(map(pl.read_parquet, scored.glob("*.parquet"))).filter(year=2023)
+    prices = shipped_facts().price_index
+    law = earnings["earnings"].to_numpy() * prices[2023] / prices[2022]
+    income = np.floor(law / 100 + 1e-6) * 100
+    fee = np.ceil((0.07 * np.minimum(income, 8.07 * 74_300) - 1e-6) / 100 - 0.5) * 100
+    counted = np.where(income < 0.423 * 52_500, 0.0, np.minimum(income - fee, 7.5 * 74_300))
+    expected = counted.sum() / PATHS * prices[2022] / prices[2023]
+    rows = table.filter(pl.col("year") == 2023, statistic="pensionable_total", cohort=TOTAL)
+    totals = dict(rows.select("base_amounts", "value").iter_rows())
+    assert totals[TOTAL] == pytest.approx(expected, abs=1)
+    of_bands = [value for band, value in totals.items() if band != TOTAL]
+    assert None in of_bands or sum(of_bands) == pytest.approx(expected, abs=len(of_bands))
+    assert totals["no earnings"] == 0
+    mean = _one(table, year=2023, statistic="pensionable_mean", cohort=TOTAL, base_amounts=TOTAL)
+    assert mean["value"] == pytest.approx(expected / PERSONS, abs=1)
+    assert "Sum of pensionable earnings" in (tmp_path / "out" / "tables.html").read_text()
+    others = _run(scored, panel, tmp_path / "others", "--by", "cohort")
+    assert not others["statistic"].str.starts_with("pensionable").any()
 
 
 def test_tables_use_the_facts_of_their_paths_and_refuse_others(
