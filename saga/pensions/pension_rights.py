@@ -149,9 +149,9 @@ class _InLaw:
         best = np.sort(self.pensionable[: last + 1] * factor, axis=0)[-n_best:]
         best = np.where(self.unknown[: last + 1].any(0), np.nan, best.sum(0))
         average = _down(best / (12 * n_best), np.array(rule.value("average_step", year)))
+        step = np.array(rule.value("bend_step", year))
         bends = [
-            _nearest(rule.value(name, year) * level, rule.value("bend_step", year))
-            for name in ("bend_1", "bend_2")
+            _down(rule.value(name, year) * level + step / 2, step) for name in ("bend_1", "bend_2")
         ]
         shares = [rule.value(f"share_{k}", year) for k in (1, 2, 3)]
         lower = np.minimum(average, bends[0])
@@ -194,7 +194,3 @@ def _down(amounts: Array, step: Array) -> Array:
     """Amounts as whole multiples of a step, not above them; a step of 0 changes nothing."""
     safe = np.where(step > 0, step, 1.0)
     return np.where(step > 0, np.floor((amounts + _EPSILON) / safe) * safe, amounts)
-
-
-def _nearest(amounts: Array, step: float) -> Array:
-    return np.floor(amounts / step + 0.5) * step if step > 0 else amounts

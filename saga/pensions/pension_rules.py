@@ -107,7 +107,6 @@ PARAMETERS: dict[str, Parameter] = {
     ),
 }  # fmt: skip
 _MAX_BANDS = 20
-_CONSTANT = ("eligibility_age", "credited_after")  # parameters of a whole career
 _FIX_YEAR = "Give a year from 1900 to 2100."  # later ones are in nobody's career
 _HIGHEST = 1e12  # of an amount
 _MAX_FAULTS = 20  # that are named
@@ -275,8 +274,8 @@ class PensionLaw:
         """
         known, later = self.known_years(years), self.known_years(years + n)
         unknown = n - (later - known)  # years of the rise that are not known
-        rise = self.to_law(later) / self.to_law(known)
-        return np.asarray(rise * np.exp(self._mean_growth(self.prices) * unknown))
+        later_rise = np.exp(self._mean_growth(self.prices) * unknown)
+        return np.asarray(self.to_law(later) / self.to_law(known) * later_rise)
 
     def _mean_growth(self, values: Mapping[int, float]) -> float:
         """Mean log growth of yearly values a year, over the known years."""
@@ -507,7 +506,8 @@ def _checks_of_parameter(name: str, value: Any, content: Mapping[str, Any]) -> I
     yield key, is_alone, f"it has no effect without {needs}", fix
     dated = value if isinstance(value, dict) else {}
     fix = "Give one number: it holds for a whole career."
-    yield key, name in _CONSTANT and value is dated, "it cannot change", fix
+    is_constant = name in ("eligibility_age", "credited_after")
+    yield key, is_constant and value is dated, "it cannot change", fix
     first_year = content.get("first_year")
     if _is_year(first_year):
         early = sorted(year for year in dated if _is_year(year) and year <= str(first_year))

@@ -125,15 +125,9 @@ def _career(
     """One person's career as a law knows it: its earlier years add nothing, or are unknown."""
     before = (years < law.rule.first_year)[:, None]
     nothing = 0.0 if request.unknown_years == "zero" else np.nan
-    growth = _growth(wages, int(paths.origin_year[row]), years, law)
-    counted = np.where(before, nothing, earnings)
-    return Career(years, counted, growth, int(paths.birth_year[row]))
-
-
-def _growth(wages: WageIndex, origin: int, years: Years, law: PensionLaw) -> Array:
-    """Factor of real wages since the last known year of a law, 1 up to it, (n_year, n_path)."""
-    at_last = wages(origin, np.array([law.last_year]))
-    return np.exp(wages(origin, np.maximum(years, law.last_year)) - at_last)
+    origin, last = int(paths.origin_year[row]), np.array([law.last_year])
+    growth = np.exp(wages(origin, np.maximum(years, last)) - wages(origin, last))
+    return Career(years, np.where(before, nothing, earnings), growth, int(paths.birth_year[row]))
 
 
 def _statistics(

@@ -14,7 +14,7 @@ import polars as pl
 from saga.data.facts import Facts
 from saga.errors import UsageError
 from saga.pensions.pension_rights import pensionable
-from saga.pensions.pension_rules import SHIPPED_RULES, PensionLaw, Years, pension_rule
+from saga.pensions.pension_rules import SHIPPED_RULES, PensionLaw, pension_rule
 from saga.population.scored_paths import (
     BASE_AMOUNTS,
     CAREER_FIFTH,
@@ -74,22 +74,22 @@ def pension_law_of(paths: PathRows, facts: Facts) -> PensionLaw:
 
 
 def pensionable_earnings(law: PensionLaw, year: int, earnings: Floats) -> Floats:
-    """What the law counts of real earnings of a year, (n_person, n_path); real."""
+    """What the law counts of real earnings of a year, (n_person, n_path); real.
+
+    After the last known year its amounts grow as they did on average: scored paths have no wages.
+    """
     years = np.full(len(earnings), year)
-    to_law = law.to_law(law.known_years(years))[:, None]
-    return pensionable(law, years, earnings * to_law, _mean_growth(law, years)) / to_law
-
-
-def _mean_growth(law: PensionLaw, years: Years) -> Floats:
-    """Factor of real wages since the last known year, (n_year, 1): scored paths have no wages."""
-    return np.exp(law.mean_growth * (years - np.minimum(years, law.last_year)))[:, None]
+    known = law.known_years(years)
+    growth, to_law = np.exp(law.mean_growth * (years - known)), law.to_law(known)[:, None]
+    return pensionable(law, years, earnings * to_law, growth[:, None]) / to_law
 
 
 def _with_base_amounts(paths: PathRows, law: PensionLaw) -> pl.LazyFrame:
     """The rows with the band of each year's earnings."""
     years = np.array(paths.years)
     known = law.known_years(years)
-    amount = law.amount(law.rule.index, known, _mean_growth(law, years))[:, 0] / law.to_law(known)
+    growth = np.exp(law.mean_growth * (years - known))[:, None]
+    amount = law.amount(law.rule.index, known, growth)[:, 0] / law.to_law(known)
     limits = law.rule.bands
     names = [
         "no earnings",

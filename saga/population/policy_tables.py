@@ -151,7 +151,7 @@ def table_steps(
         log += entries
         if at is not None:
             hidden_by[at] = hidden
-            inhabited += sum(persons for persons, *_ in behind.magnitudes) > 0
+            inhabited += behind.magnitudes[:, 0].sum(0) > 0
             in_groups = (inhabited * ~hidden).ravel()[: hidden.size - 1 or None]
             published[at] = in_groups.sum()
     last = years[-1] if until else max(years, key=lambda year: (published[year], year))
@@ -214,24 +214,21 @@ class _Behind:
         reasons: Why each cell is unsafe; None: it is safe. First of the persons of the panel, then
             of those who have joined; then both of the reference.
         magnitudes: Of each, what a margin has the sum of: numbers of persons, earnings, and further
-            amounts.
+            amounts; of each cell.
     """
 
     reasons: list[dict[TableCell, str | None]]
-    magnitudes: list[list[Floats]]
+    magnitudes: Floats
 
     @classmethod
     def of(cls, sides: Sequence[Present], grid: Grid, rules: DisclosureRules) -> _Behind:
         """What is behind the cells of the population, and of its reference if there is one."""
         reasons: list[dict[TableCell, str | None]] = [{} for _ in sides for _ in range(2)]
-        n_sums = 2 + len(sides[0].further)
-        magnitudes = [[np.zeros(grid.shape) for _ in range(n_sums)] for _ in reasons]
+        magnitudes = np.zeros((len(reasons), 2 + len(sides[0].further), *grid.shape))
         for cell in grid.cells():
             parts = [part for side in sides for part in side.contributions(cell, grid)]
             for k, (behind, persons, amounts) in enumerate(parts):
-                sums = [persons, *(of_each.sum() for of_each in amounts)]
-                for magnitude, value in zip(magnitudes[k], sums, strict=True):
-                    magnitude[cell] = value
+                magnitudes[(k, slice(None), *cell)] = [persons, *(each.sum() for each in amounts)]
                 found = (rules.unsafe_reason(behind, of_each) for of_each in amounts)
                 reasons[k][cell] = next(filter(None, found), None)
         return cls(reasons, magnitudes)
@@ -248,7 +245,7 @@ class _Behind:
         log: list[dict[str, object]] = []
         for reasons, magnitudes in zip(self.reasons, self.magnitudes, strict=True):
             unsafe = np.reshape([bool(reasons[cell]) for cell in grid.cells()], grid.shape)
-            hidden, hides = suppress(magnitudes, unsafe, rules.protection, hidden, program_time)
+            hidden, hides = suppress([*magnitudes], unsafe, rules.protection, hidden, program_time)
             log += _log_entries(grid, "statistics", year, reasons, hides)
         return hidden, log
 
@@ -357,14 +354,13 @@ def _present(population: Population, grid: Grid, year: int | None, rate: float) 
     paths, law = population.paths, population.law
     if year is None:
         values, taxes = population.present_values(rate)
-        further = {} if taxes is None else {"net": values.earnings - taxes}
+        further = None if taxes is None else {"net": values.earnings - taxes}
     else:
         columns = [name for name in grid.groups if name in paths.columns]
         values = population.year(year, columns)
-        earnings = values.earnings
-        further = {} if law is None else {"pensionable": pensionable_earnings(law, year, earnings)}
+        further = law and {"pensionable": pensionable_earnings(law, year, values.earnings)}
     present = Present.of(population, grid, values, year or paths.full_years[0])
-    return replace(present, further=further)
+    return replace(present, further=further or {})
 
 
 def _keep_records(
