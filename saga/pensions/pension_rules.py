@@ -274,8 +274,11 @@ class PensionLaw:
         """
         known, later = self.known_years(years), self.known_years(years + n)
         unknown = n - (later - known)  # years of the rise that are not known
-        later_rise = np.exp(self._mean_growth(self.prices) * unknown)
-        return np.asarray(self.to_law(later) / self.to_law(known) * later_rise)
+        return np.asarray(
+            self.to_law(later)
+            / self.to_law(known)
+            * np.exp(self._mean_growth(self.prices) * unknown)
+        )
 
     def _mean_growth(self, values: Mapping[int, float]) -> float:
         """Mean log growth of yearly values a year, over the known years."""
@@ -506,8 +509,12 @@ def _checks_of_parameter(name: str, value: Any, content: Mapping[str, Any]) -> I
     yield key, is_alone, f"it has no effect without {needs}", fix
     dated = value if isinstance(value, dict) else {}
     fix = "Give one number: it holds for a whole career."
-    is_constant = name in ("eligibility_age", "credited_after")
-    yield key, is_constant and value is dated, "it cannot change", fix
+    yield (
+        key,
+        value is dated and name in ("eligibility_age", "credited_after"),
+        "it cannot change",
+        fix,
+    )
     first_year = content.get("first_year")
     if _is_year(first_year):
         early = sorted(year for year in dated if _is_year(year) and year <= str(first_year))

@@ -229,8 +229,10 @@ class _Behind:
             parts = [part for side in sides for part in side.contributions(cell, grid)]
             for k, (behind, persons, amounts) in enumerate(parts):
                 magnitudes[(k, slice(None), *cell)] = [persons, *(each.sum() for each in amounts)]
-                found = (rules.unsafe_reason(behind, of_each) for of_each in amounts)
-                reasons[k][cell] = next(filter(None, found), None)
+                reasons[k][cell] = next(
+                    filter(None, (rules.unsafe_reason(behind, of_each) for of_each in amounts)),
+                    None,
+                )
         return cls(reasons, magnitudes)
 
     def hide(
@@ -359,8 +361,9 @@ def _present(population: Population, grid: Grid, year: int | None, rate: float) 
         columns = [name for name in grid.groups if name in paths.columns]
         values = population.year(year, columns)
         further = law and {"pensionable": pensionable_earnings(law, year, values.earnings)}
-    present = Present.of(population, grid, values, year or paths.full_years[0])
-    return replace(present, further=further or {})
+    return replace(
+        Present.of(population, grid, values, year or paths.full_years[0]), further=further or {}
+    )
 
 
 def _keep_records(

@@ -391,8 +391,7 @@ def statistics_of(
         statistics = present.statistics(present.cell(cell, grid), median)
         means[cell] = [statistics[name] for name in ("mean", "p50")]
         for prefix, amounts in present.further.items():
-            of_amounts = replace(present, earnings=amounts).cell(cell, grid)
-            others = present.statistics(of_amounts, median)
+            others = present.statistics(replace(present, earnings=amounts).cell(cell, grid), median)
             statistics |= {f"{prefix}_{name}": other for name, other in others.items()}
         yield (cell,), tuple(grid.names(cell).values()), statistics
     for names, first, second in grid.comparisons():
