@@ -151,7 +151,7 @@ def table_steps(
         log += entries
         if at is not None:
             hidden_by[at] = hidden
-            inhabited += behind.magnitudes[:, 0].sum(0) > 0
+            inhabited += behind.magnitudes[..., 0].sum(0) > 0
             in_groups = (inhabited * ~hidden).ravel()[: hidden.size - 1 or None]
             published[at] = in_groups.sum()
     last = years[-1] if until else max(years, key=lambda year: (published[year], year))
@@ -224,11 +224,11 @@ class _Behind:
     def of(cls, sides: Sequence[Present], grid: Grid, rules: DisclosureRules) -> _Behind:
         """What is behind the cells of the population, and of its reference if there is one."""
         reasons: list[dict[TableCell, str | None]] = [{} for _ in sides for _ in range(2)]
-        magnitudes = np.zeros((len(reasons), 2 + len(sides[0].further), *grid.shape))
+        magnitudes = np.zeros((len(reasons), *grid.shape, 2 + len(sides[0].further)))
         for cell in grid.cells():
             parts = [part for side in sides for part in side.contributions(cell, grid)]
             for k, (behind, persons, amounts) in enumerate(parts):
-                magnitudes[(k, slice(None), *cell)] = [persons, *(each.sum() for each in amounts)]
+                magnitudes[k][cell] = [persons, *(each.sum() for each in amounts)]
                 reasons[k][cell] = next(
                     filter(None, (rules.unsafe_reason(behind, of_each) for of_each in amounts)),
                     None,
@@ -247,7 +247,9 @@ class _Behind:
         log: list[dict[str, object]] = []
         for reasons, magnitudes in zip(self.reasons, self.magnitudes, strict=True):
             unsafe = np.reshape([bool(reasons[cell]) for cell in grid.cells()], grid.shape)
-            hidden, hides = suppress([*magnitudes], unsafe, rules.protection, hidden, program_time)
+            hidden, hides = suppress(
+                [*np.moveaxis(magnitudes, -1, 0)], unsafe, rules.protection, hidden, program_time
+            )
             log += _log_entries(grid, "statistics", year, reasons, hides)
         return hidden, log
 
@@ -360,7 +362,7 @@ def _present(population: Population, grid: Grid, year: int | None, rate: float) 
     else:
         columns = [name for name in grid.groups if name in paths.columns]
         values = population.year(year, columns)
-        further = law and {"pensionable": pensionable_earnings(law, year, values.earnings)}
+        further = {"pensionable": pensionable_earnings(law, year, values.earnings)} if law else None
     return replace(
         Present.of(population, grid, values, year or paths.full_years[0]), further=further or {}
     )
