@@ -141,7 +141,7 @@ def _by_the_law(first: int, nominal: np.ndarray, growth: float) -> float:
         return INCOME_BASE[min(year, 2026)] * ((1 + growth) * inflation) ** later
 
     prices = shipped_facts().price_index
-    inflation = (prices[2026] / prices[2003]) ** (1 / 23)
+    inflation = float((prices[2026] / prices[2003]) ** (1 / 23))
     total = 0.0
     for k, amount in enumerate(nominal.tolist()):
         year = first + k
