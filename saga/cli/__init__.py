@@ -114,7 +114,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console.protect_streams()
     # Nearly all objects of a short command belong to imported modules, and stay. Looking through
-    # them for garbage, again and again and at the end, took a quarter of its processor time.
+    # them for garbage, again and again and at the end, took a fifth of its processor time.
     gc.set_threshold(10_000)
     atexit.register(gc.freeze)
     app()

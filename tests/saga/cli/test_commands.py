@@ -57,7 +57,7 @@ def test_the_command_line_loads_heavy_packages_only_when_a_command_runs() -> Non
 
 
 def test_a_command_does_not_search_imported_modules_for_garbage_again_and_again() -> None:
-    """Searches, and the one at the end, took a quarter of the processor time of a forecast."""
+    """Searches, and the one at the end, took a fifth of the processor time of a forecast."""
     look = "print(gc.get_threshold()[0], gc.get_freeze_count())"
     code = f"import atexit, gc, saga.cli; atexit.register(lambda: {look}); saga.cli.main()"
     program = [sys.executable, "-c", code, "--version"]
