@@ -24,7 +24,7 @@ from saga.data.panel import Panel
 from saga.errors import SagaError
 from saga.features.training_reference import ComparedRecords
 from saga.features.transforms import Transforms
-from saga.forecast_plan import PieceOutput, Plan
+from saga.plans.plan import PieceOutput, Plan
 from saga.schema import MAX_AGE, MIN_AGE
 
 MAX_TOGETHER = 64  # persons of one piece of work: some tenths of a second

@@ -41,10 +41,10 @@ from saga.data.panel import Panel
 from saga.diagnostics_tables import Diagnostics
 from saga.errors import SagaError
 from saga.features.transforms import TYPICAL_SEK
-from saga.forecast_plan import Plan
 from saga.forecast_results import Result
 from saga.forecaster import Forecaster
 from saga.pages.report import render_report
+from saga.plans import Plan
 from saga.requests import ForecastRequest, LifetimeRequest
 from saga.requests import Request as TypedRequest
 from saga.simulation.rollout import FEW_PERSONS

@@ -10,7 +10,7 @@ from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
 from saga.features.transforms import Transforms
 from saga.macro.scenarios import Scenario
-from saga.requests import ForecastRequest, Request
+from saga.requests import Request
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.training_records import TrainingRecords
 
@@ -41,9 +41,7 @@ def find_without_rows(
 
     The person cannot be forecast, or all years lie beyond the span of the training `records`.
     """
-    if not isinstance(request, ForecastRequest):
-        return find_ineligible(panel, request.to_age)
-    reasons = find_ineligible(panel, ahead=min(request.horizons))
+    reasons = find_ineligible(panel, request.to_age, min(request.horizons))
     if request.beyond_span:
         return reasons
     # Arrays, because queries of polars would cost a small call a tenth of its processor time.
@@ -126,18 +124,14 @@ def check_reference(reference: Scenario | None, scenario: Scenario | None) -> No
         )
 
 
-def check_scenario(
-    scenario: Scenario | None, panel: Panel, *, years: int = MAX_AGE, to_age: int = MAX_AGE
-) -> None:
-    """Raise UsageError if a scenario covers no year of any person's forecast.
-
-    A forecast covers the `years` after the person's last year, but no age above `to_age`.
-    """
+def check_scenario(scenario: Scenario | None, panel: Panel, request: Request) -> None:
+    """Raise UsageError if a scenario covers no year of any person's forecast."""
     if scenario is None:
         return
+    origin, born = pl.col("year").max(), pl.col("birth_year").first()
     ahead = panel.frame.group_by("person_id").agg(
-        first=pl.col("year").max() + 1,
-        last=pl.min_horizontal(pl.col("year").max() + years, pl.col("birth_year").first() + to_age),
+        first=origin + 1,
+        last=pl.min_horizontal(origin + request.n_years, born + request.to_age),
     )
     first, last = (ahead[name].to_numpy() for name in ("first", "last"))
     if not scenario.covers(first, last).any():

@@ -6,7 +6,7 @@ Every door goes the same way from a request to its result:
 
 Who can be forecast is asked, and money, scenario and tax are checked there and nowhere else. A door
 that must answer others in between takes the same way in pieces, in any order and on any thread; no
-number depends on how persons are divided (`saga.forecast_plan`):
+number depends on how persons are divided (`saga.plans`):
 
     plan = forecaster.plan(request, panel, draws, in_force, record=False)
     outputs = [plan.compute(piece) for piece in plan.pieces(64)]
@@ -24,7 +24,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 import polars as pl
@@ -53,17 +53,16 @@ from saga.forecast_checks import (
     check_request,
     leave_out_ineligible,
 )
-from saga.forecast_plan import Plan
 from saga.forecast_results import Forecasts, Lifetimes, Pensions, Result
-from saga.forecast_warnings import ForecastWarning, merge_warnings
+from saga.forecast_warnings import ForecastWarning
 from saga.macro.history import log_wage_index
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario, ScenarioSource
 from saga.model import Saga
 from saga.paths import Paths
-from saga.pensions.pension_rules import PensionLaw, check_laws
 from saga.pensions.pension_table import WageIndex
-from saga.request_warnings import Training, find_warnings, pension_warnings, tax_warnings
+from saga.plans import PLANS, Plan
+from saga.request_warnings import Training, find_warnings
 from saga.requests import (
     MAX_HORIZON,
     Draws,
@@ -315,15 +314,6 @@ class Forecaster(Summarised):
         money = self.transforms
         return resolve_tax(source, self.facts, money.price_year, money.currency)
 
-    def pension_laws(self, request: PensionRequest) -> list[PensionLaw]:
-        """The rule and the reform, if there is one, in the bundle's money.
-
-        Raises UsageError if one cannot be used.
-        """
-        money = self.transforms.price_year, self.transforms.currency
-        rules = (rule for rule in (request.rule, request.reform) if rule is not None)
-        return [PensionLaw.of(rule, self.facts, *money) for rule in rules]
-
     def wage_index(
         self, draws: Draws, trend: Callable[[NDArray[np.int64]], Array] | None = None
     ) -> WageIndex:
@@ -375,7 +365,7 @@ class Forecaster(Summarised):
             process.history if process else None,
             groups.trends if groups else None,
         )
-        warnings = find_warnings(
+        return find_warnings(
             panel,
             request,
             draws,
@@ -385,17 +375,6 @@ class Forecaster(Summarised):
             path_options=[option for option in is_unusual if is_unusual[option]],
             compared=compared,
         )
-        if isinstance(request, PensionRequest):
-            first_year = max(law.rule.first_year for law in self.pension_laws(request))
-            return merge_warnings([*warnings, *pension_warnings(panel, request, first_year)])
-        if not isinstance(request, LifetimeRequest) or request.tax == "none":
-            return warnings
-        of_rule = tax_warnings(self.tax_rule(request.tax), self.facts, self.transforms.price_year)
-        return (*warnings, *of_rule)
-
-    def decimals(self, request: Request) -> int | None:
-        """Decimals of the amounts in a table; None: amounts are not rounded."""
-        return None if request.unrounded else self.transforms.decimals
 
     def scenario(self, source: ScenarioSource) -> Scenario | None:
         """The scenario of a source; UsageError if the bundle has no macro series."""
@@ -607,14 +586,7 @@ class Forecaster(Summarised):
 
     def check(self, request: Request) -> None:
         """Raise UsageError if the bundle lacks a coverage, tax or pension rule, or states."""
-        if isinstance(request, ForecastRequest):
-            self.calibrator.coverage_columns(request.coverage)
-        elif isinstance(request, LifetimeRequest):
-            self.tax_rule(request.tax)
-        elif isinstance(request, PensionRequest):
-            check_laws(self.pension_laws(request), request.first_age)
-        elif request.states:
-            self.bundle.state_weights()
+        PLANS[type(request)].check(self, request)
 
     def plan(
         self,
@@ -624,14 +596,14 @@ class Forecaster(Summarised):
         in_force: AdaptedForecaster | None = None,
         *,
         record: bool = False,
-    ) -> Plan:
+    ) -> Plan[Any]:
         """A request that is checked and can be computed in pieces; arguments as in `run`."""
         forecaster = self if in_force is None else in_force.forecaster
         if record and in_force is not None:
             in_force.check_recordable(request, draws)
         forecaster.check(request)
         panel, left_out = leave_out_ineligible(panel, request, forecaster.records)
-        return Plan(forecaster, request, panel, draws, left_out, in_force, record)
+        return PLANS[type(request)](forecaster, request, panel, draws, left_out, in_force, record)
 
     def lifetime(
         self,

@@ -26,10 +26,9 @@ from saga.macro.scenarios import Scenario
 from saga.requests import (
     PATHS,
     Draws,
-    ForecastRequest,
-    LifetimeRequest,
     PensionRequest,
     Request,
+    UnknownYears,
 )
 from saga.schema import MAX_AGE
 from saga.small_groups import MIN_PERSONS
@@ -92,7 +91,6 @@ def find_warnings(
             *_without_effect(request, draws, path_options),
             *(_about_scenario(panel, ends, request, scenario, training) if scenario else ()),
             *_beyond_age(panel, ends, request),
-            *_unobserved_past(panel, request),
             *_about_mapping(panel),
             *_own_columns(panel, transforms),
             *about_amounts(panel, transforms.reference, compared),
@@ -200,7 +198,7 @@ def pension_warnings(
 def _without_effect(
     request: Request, draws: Draws, path_options: Sequence[str]
 ) -> Iterator[ForecastWarning]:
-    if not isinstance(request, ForecastRequest):
+    if request.needs_paths:
         return
     why = "has no effect on forecasts of single years, which are computed without simulated paths."
     for option, name, is_given in (
@@ -216,11 +214,7 @@ def _about_scenario(
     panel: Panel, ends: _Ends, request: Request, scenario: Scenario, training: Training
 ) -> Iterator[ForecastWarning]:
     """What changes nothing of a scenario, and values far beyond those observed."""
-    if isinstance(request, ForecastRequest):
-        years, to_age = request.n_years, MAX_AGE
-    else:
-        years, to_age = MAX_AGE, request.to_age
-    last = np.minimum(ends.year + years, ends.birth_year + to_age)
+    last = np.minimum(ends.year + request.n_years, ends.birth_year + request.to_age)
     covered = scenario.covers(ends.year + 1, last)
     yield from warn_about(
         panel,
@@ -258,7 +252,7 @@ def _about_scenario(
 
 
 def _beyond_age(panel: Panel, ends: _Ends, request: Request) -> list[ForecastWarning]:
-    if not isinstance(request, ForecastRequest):
+    if request.needs_paths:
         return []
     beyond = ends.year + request.horizons[-1] - ends.birth_year > MAX_AGE
     return warn_about(
@@ -269,41 +263,34 @@ def _beyond_age(panel: Panel, ends: _Ends, request: Request) -> list[ForecastWar
 def _beyond_span(
     panel: Panel, ends: _Ends, request: Request, records: TrainingRecords
 ) -> list[ForecastWarning]:
-    said, option = "What lies beyond is extrapolated: nothing shows whether it is right.", None
-    if isinstance(request, ForecastRequest):
-        to_age, horizons, option = MAX_AGE, np.array(request.horizons), "beyond_span"
-        if not request.beyond_span:
-            said = "Later years and other ages have no row; with beyond_span they are extrapolated."
-    else:
-        to_age, horizons = request.to_age, np.arange(1, request.to_age)
-    age = (ends.year - ends.birth_year)[:, None]
-    beyond = np.any((age + horizons <= to_age) & ~records.reach(age, horizons), axis=1)
+    said = "What lies beyond is extrapolated: nothing shows whether it is right."
+    if not request.beyond_span:
+        said = "Later years and other ages have no row; with beyond_span they are extrapolated."
+    age, horizons = (ends.year - ends.birth_year)[:, None], np.array(request.horizons)
+    beyond = np.any((age + horizons <= request.to_age) & ~records.reach(age, horizons), axis=1)
     return warn_about(
         panel,
         beyond,
         "beyond-span",
         "The records that the bundle was trained and calibrated on have outcomes "
         f"{records}. {said}",
-        option=option,
+        option=None if request.needs_paths else "beyond_span",
     )
 
 
-def _unobserved_past(panel: Panel, request: Request) -> list[ForecastWarning]:
-    if isinstance(request, PensionRequest):
-        from_age, what = request.first_age, "rights are"
-    elif isinstance(request, LifetimeRequest) and request.from_age is not None:
-        from_age, what = request.from_age, "the present value is"
-    else:
-        return []
+def past_warnings(
+    panel: Panel, from_age: int, unknown_years: UnknownYears
+) -> list[ForecastWarning]:
+    """Persons with years of unknown earnings since an age from which the past counts."""
     unknown = past_years(panel, from_age).filter("is_unknown")
     persons = unknown["person_id"].unique().implode()
     concerned = panel.frame["person_id"].gather(panel.last_rows).is_in(persons)
     counted = {
-        "null": f"are unknown, so {what}, too. Give these years, or let them count as "
+        "null": "are unknown, so the amounts are, too. Give these years, or let them count as "
         "interpolated or as zero (unknown_years)",
         "interpolate": "are unknown. They are interpolated between the nearest known years",
         "zero": "are unknown. They add nothing",
-    }[request.unknown_years]
+    }[unknown_years]
     return warn_about(
         panel,
         concerned.to_numpy(),

@@ -161,6 +161,18 @@ class Draws:
         _check(self)
 
 
+class _PathRequest:
+    """What requests have in common that need simulated paths of all years until `to_age`.
+
+    Years beyond the training records are part of the result, as extrapolated ones.
+    """
+
+    needs_paths: ClassVar[bool] = True
+    horizons: ClassVar[Sequence[int]] = range(1, MAX_AGE - MIN_AGE + 1)
+    n_years: ClassVar[int] = MAX_AGE - MIN_AGE
+    beyond_span: ClassVar[bool] = True
+
+
 @dataclass(frozen=True)
 class ForecastRequest:
     """A table of yearly earnings: one row per person and horizon.
@@ -180,6 +192,8 @@ class ForecastRequest:
     """
 
     product: ClassVar[Product] = "forecasts"
+    needs_paths: ClassVar[bool] = False
+    to_age: ClassVar[int] = MAX_AGE
 
     horizons: Annotated[
         Sequence[int],
@@ -257,7 +271,7 @@ def law_year_of(name: str) -> int:
 
 
 @dataclass(frozen=True)
-class LifetimeRequest:
+class LifetimeRequest(_PathRequest):
     """A table of present values: one row per person.
 
     Args:
@@ -320,7 +334,7 @@ class LifetimeRequest:
 
 
 @dataclass(frozen=True)
-class PensionRequest:
+class PensionRequest(_PathRequest):
     """A table of pension rights: one row per person, age and measure.
 
     Args:
@@ -381,7 +395,7 @@ class PensionRequest:
 
 
 @dataclass(frozen=True)
-class PathsRequest:
+class PathsRequest(_PathRequest):
     """The simulated paths themselves, up to `to_age`; with `states` also the state of each year.
 
     `unrounded` paths have all digits, instead of whole units of the currency. `wages` adds the

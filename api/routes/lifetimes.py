@@ -73,7 +73,7 @@ async def post_lifetimes(
         service.count_computed("lifetimes", n_persons, n_paths, n_years)
         lifetimes = plan.result(outputs, call.people.compared)
         assert isinstance(lifetimes, Lifetimes)
-        ids, decimals = call.people.person_ids, service.forecaster.decimals(typed)
+        ids, decimals = call.people.person_ids, plan.decimals
         return Computed(lifetimes, lambda: _lifetimes_json(lifetimes, ids, typed, decimals))
 
     return await answer_call(request, service, caller, (LifetimeBody, LifetimeOptions), compute)

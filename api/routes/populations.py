@@ -18,8 +18,8 @@ from saga.api.security import ForecastCaller
 from saga.api.service import CurrentService
 
 from saga.data.panel import Panel
-from saga.forecast_plan import PieceOutput
 from saga.forecast_results import Result
+from saga.plans.plan import PieceOutput
 from saga.population.group_forecast import tabulate
 from saga.population.inflow import max_careers
 

@@ -101,21 +101,20 @@ class AdaptedForecaster:
         if problems:
             raise UsageError("These present values cannot be recorded", problems)
 
-    def issue(self, block: Marginals | Paths, request: Request) -> list[IssuedInterval]:
-        """What the ledger is to enter of a block of a recalibrated forecast.
+    def issue_years(self, marginals: Marginals, request: ForecastRequest) -> list[IssuedInterval]:
+        """What the ledger is to enter of recalibrated marginals: the intervals of single years.
 
-        These are the intervals of single years and, with `bands` = K, the bands of the persons who
-        are at most 64 in all K years, or the present values.
+        With `bands` = K also the bands of the persons who are at most 64 in all K years.
         """
         split, state = self.unadapted.calibrator, self.state
-        if isinstance(block, Paths):
-            assert isinstance(request, LifetimeRequest)
-            return collect_lifetimes(block, split, state, request.to_age)
-        assert isinstance(request, ForecastRequest)
-        issued = collect_intervals(block, split, state, request.horizons)
+        issued = collect_intervals(marginals, split, state, request.horizons)
         if request.bands is not None:
-            issued += collect_bands(block, split, state, request.bands)
+            issued += collect_bands(marginals, split, state, request.bands)
         return issued
+
+    def issue_lifetimes(self, paths: Paths, request: LifetimeRequest) -> list[IssuedInterval]:
+        """What the ledger is to enter of recalibrated paths: the present values."""
+        return collect_lifetimes(paths, self.unadapted.calibrator, self.state, request.to_age)
 
 
 def recording_warnings(recorded: RecordCounts, n_forecasts: int) -> tuple[ForecastWarning, ...]:

@@ -25,10 +25,10 @@ _BASE = ("saga.forecast_results", "Result")
 ASKED = ("Request", "Draws", "Recipe", "Result")  # whose fields are named
 # Public for other packages of the project; a user of the library has no need of them.
 _INSIDE = {
-    *("comonotone", "covers", "decimals", "describe", "calibrator_for", "largest_partition", "of"),
+    *("comonotone", "covers", "describe", "calibrator_for", "largest_partition", "of"),
     *("open", "realised_macro", "scenario", "state_weights", "tax_rule", "with_calibrator"),
     *("forecaster", "lifetime_blocks", "path_tables", "plan", "run", "with_earnings", "with_frame"),
-    *("with_model", "pension_laws", "wage_index", "check", "salted", "check_judgeable"),
+    *("with_model", "wage_index", "check", "salted", "check_judgeable"),
     *("provenance", "warnings", "network", "transforms", "process", "calendar"),
     *("reference_draws", "begins_before", "ratio_names"),
 }

@@ -27,8 +27,8 @@ from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.files.tables import KEY
-from saga.forecast_plan import Plan
 from saga.forecaster import Forecaster
+from saga.plans import Plan
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
 from saga.schema import MAX_AMOUNT
 from tests.encoded import encoded

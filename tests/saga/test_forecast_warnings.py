@@ -24,7 +24,7 @@ from saga.forecast_warnings import (
 from saga.macro.group_trends import STATISTICS, GroupSeries, GroupTrends
 from saga.macro.history import MacroHistory
 from saga.macro.scenarios import Scenario
-from saga.request_warnings import Training, find_warnings
+from saga.request_warnings import Training, find_warnings, past_warnings
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, Request
 from saga.training_records import TrainingRecords
 
@@ -302,11 +302,11 @@ def test_macro_series_of_a_mapping_that_change_nothing_are_told(
 
 def test_unknown_years_of_the_past_are_named() -> None:
     panel = panel_of(ordinary(1, years=8))  # from age 35
-    (warning,) = warn(panel, None, LifetimeRequest(from_age=30))
+    (warning,) = past_warnings(panel, 30, "null")
     assert (warning.code, warning.option) == ("unobserved-past", "unknown_years")
-    assert warn(panel, None, LifetimeRequest(from_age=35)) == ()
+    assert past_warnings(panel, 35, "null") == []
     gap = panel.with_frame(panel.frame.filter(pl.int_range(pl.len()) != 3))
-    (zero,) = warn(gap, None, LifetimeRequest(from_age=35, unknown_years="zero"))
+    (zero,) = past_warnings(gap, 35, "zero")
     assert "add nothing" in zero.message
 
 

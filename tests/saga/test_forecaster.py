@@ -149,13 +149,20 @@ def test_a_scenario_of_other_years_is_refused_and_equal_names_have_different_dig
         )
         return str(file)
 
-    for year, years in ((2011, 1), (2026, 10), (2024, 2), (2054, 64)):
-        check_scenario(forecaster.scenario(scenario_file(year)), panel, years=years)
+    for year, request in (
+        (2011, ForecastRequest((1,))),
+        (2026, ForecastRequest((10,))),
+        (2024, ForecastRequest((2,))),
+        (2054, LifetimeRequest()),
+    ):
+        check_scenario(forecaster.scenario(scenario_file(year)), panel, request)
     with pytest.raises(UsageError, match="about 2011 to 2030"):
-        check_scenario(forecaster.scenario(scenario_file(2054)), panel, to_age=40)
+        check_scenario(forecaster.scenario(scenario_file(2054)), panel, LifetimeRequest(to_age=40))
     for year, years in ((2012, 1), (2015, 1), (2055, 30), (2010, 5)):
         with pytest.raises(UsageError, match=f"about {year} to {year}"):
-            check_scenario(forecaster.scenario(scenario_file(year)), panel, years=years)
+            check_scenario(
+                forecaster.scenario(scenario_file(year)), panel, ForecastRequest((years,))
+            )
     provenances = [
         forecaster.provenance(Draws(scenario=scenario_file(2023, share)))
         for share in (0.1, 0.2, 0.1)

@@ -273,7 +273,7 @@ def test_careers_are_ordered_by_all_their_earnings(
     ids = {"person_id": ["early"] * 14 + ["late"] * 14, "birth_year": 1970, "year": years * 2}
     earnings = [*[2e6] * 13, 3e5, *[0.0] * 13, 3e5]
     seen: list[np.ndarray] = []
-    monkeypatch.setattr("saga.forecast_plan.reform_table", seen.append)
+    monkeypatch.setattr("saga.plans.pension_plan.reform_table", seen.append)
     request = PensionRequest(reform=PensionSource("base: se\n"), unknown_years="zero")
     forecaster.pensions(read_panel(pl.DataFrame(ids | {"earnings": earnings})), request, Draws(4))
     early, late = seen[0][:, 0].mean(-1)
