@@ -52,7 +52,7 @@ from saga.population.disclosure import DisclosureRules
 from saga.population.policy_tables import make_tables
 from saga.population.population_paths import population_of
 from saga.population.scored_paths import ScoredPaths
-from saga.requests import Draws, ForecastRequest, PathsRequest, PensionRequest, PopulationRequest
+from saga.requests import ForecastRequest, PathsRequest, PensionRequest, PopulationRequest
 from saga.schema import MIN_AGE
 
 _BYTES_A_PATH_YEAR, _BYTES_A_ROW = 10, 1_000  # on disk, in the parts and the merged file together
@@ -93,7 +93,7 @@ def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[
     runs = {folder.out: recipe}
     if isinstance(request, PopulationRequest) and request.reference is not None:
         draws = Forecaster.load(settings.bundle).reference_draws(options.draws(), request.reference)
-        runs[folder.out / "reference"] = _under(recipe, draws)
+        runs[folder.out / "reference"] = replace(recipe, draws=draws)  # under the same state
 
     def note(run: int, done: int, persons: int) -> None:
         if folder.read(Progress) is None:
@@ -158,16 +158,7 @@ def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: S
     return Source(path, mapping, prices, options.on_error, settings.facts, options.origin)
 
 
-def _under(recipe: Recipe | AdaptiveRecipe, draws: Draws) -> Recipe | AdaptiveRecipe:
-    """The recipe with the draws of another scenario, under the same state of the ledger."""
-    product = recipe.recipe if isinstance(recipe, AdaptiveRecipe) else recipe
-    product = replace(product, draws=draws)
-    return replace(recipe, recipe=product) if isinstance(recipe, AdaptiveRecipe) else product
-
-
-def _recipe(
-    folder: JobFolder, options: JobOptions, settings: Settings, holder: str
-) -> Recipe | AdaptiveRecipe:
+def _recipe(folder: JobFolder, options: JobOptions, settings: Settings, holder: str) -> Recipe:
     request = options.to_request()
     recipe = Recipe(
         settings.bundle,

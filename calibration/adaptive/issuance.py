@@ -134,8 +134,8 @@ def recording_warnings(recorded: RecordCounts, n_forecasts: int) -> tuple[Foreca
     return (ForecastWarning("nothing-recorded", message, option="record"),)
 
 
-@dataclass(frozen=True)
-class AdaptiveRecipe:
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveRecipe(Recipe):
     """The batch recipe of a product under one state of a ledger.
 
     With `record` what each part of forecasts or present values issues is entered in the ledger
@@ -144,7 +144,6 @@ class AdaptiveRecipe:
     same.
     """
 
-    recipe: Recipe
     state: AdaptiveState
     record: bool
     url: str = field(repr=False)
@@ -188,26 +187,29 @@ class AdaptiveRecipe:
                 state = ledger.replay(bundle, int(unfinished["version"]))
         finally:
             ledger.close()
-        return cls(recipe, state or INITIAL_STATE, record, url, key, holder)
+        return cls(
+            **vars(recipe),
+            state=state or INITIAL_STATE,
+            record=record,
+            url=url,
+            key=key,
+            holder=holder,
+        )
 
     def describe(self) -> dict[str, Any]:
         """Everything on which the rows depend: the recipe and the state, not the URL."""
-        return {**self.recipe.describe(), "adaptive": self.state.identity(), "record": self.record}
-
-    def largest_partition(self) -> int:
-        """How many persons of one partition have room in memory."""
-        return self.recipe.largest_partition()
+        return {**super().describe(), "adaptive": self.state.identity(), "record": self.record}
 
     def open(self) -> ProductComputation:
         """Load the bundle and, to record, connect to the ledger."""
-        recipe, forecaster = self.recipe, self.recipe.forecaster()
+        forecaster = self.forecaster()
         adapted = AdaptedForecaster.of(forecaster, self.state)
         if not self.record:
-            return ProductComputation(recipe, forecaster, adapted)
-        adapted.check_recordable(recipe.request, recipe.draws)
+            return ProductComputation(self, forecaster, adapted)
+        adapted.check_recordable(self.request, self.draws)
         ledger = open_ledger(self.url, self.key, Actor(self.holder))
 
         def enter(issued: Sequence[IssuedInterval]) -> None:
             ledger.record(forecaster.bundle.digest, issued)
 
-        return ProductComputation(recipe, forecaster, adapted, enter)
+        return ProductComputation(self, forecaster, adapted, enter)

@@ -20,7 +20,6 @@ from saga.requests import Draws, Product, Request
 from saga.summaries import format_counts
 
 if TYPE_CHECKING:
-    from saga.batch.engine import BatchRecipe
     from saga.batch.run_folder import ScoreReport
 
 
@@ -119,11 +118,10 @@ def score(
         model.precision or "float32",
         reading.facts,
     )
-    batch_recipe: BatchRecipe = recipe
     if ledger.database is not None:
         from saga.calibration.adaptive.issuance import AdaptiveRecipe
 
-        batch_recipe = AdaptiveRecipe.of(
+        recipe = AdaptiveRecipe.of(
             recipe,
             out_dir,
             url=ledger.database,
@@ -140,7 +138,7 @@ def score(
         report = run_score(
             rows,
             out_dir,
-            batch_recipe,
+            recipe,
             workers=workers,
             persons_per_partition=persons_per_partition,
             progress=progress,
