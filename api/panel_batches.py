@@ -25,6 +25,7 @@ from saga.errors import SagaError
 from saga.features.training_reference import ComparedRecords
 from saga.features.transforms import Transforms
 from saga.plans.plan import PieceOutput, Plan
+from saga.requests import Request
 from saga.schema import MAX_AGE, MIN_AGE
 
 MAX_TOGETHER = 64  # persons of one piece of work: some tenths of a second
@@ -180,7 +181,7 @@ def split_rows(frame: pl.DataFrame, n: int) -> list[pl.DataFrame]:
 class ForecastPart:
     """Persons of one call, at most `MAX_TOGETHER`, and the plan of the call."""
 
-    plan: Plan
+    plan: Plan[Request]
     panel: Panel
 
     @property
@@ -198,7 +199,7 @@ class ForecastPart:
         return repr(meta), facts, plan.request, scenario, id(plan.forecaster.calibrator)
 
 
-def parts_of(plan: Plan) -> list[ForecastPart]:
+def parts_of(plan: Plan[Request]) -> list[ForecastPart]:
     """The persons of a call in parts that can be computed one after the other."""
     return [ForecastPart(plan, part) for part in plan.pieces(MAX_TOGETHER)]
 

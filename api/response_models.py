@@ -235,12 +235,17 @@ class Provenance(BaseModel):
     inflow: dict[str, float] | None = Field(None, description="Entrants by the year they join")
 
 
-class ForecastResponse(BaseModel):
-    """Forecasts and their provenance."""
+class _ComputedResponse(BaseModel):
+    """What every answer with results says of them."""
 
     provenance: Provenance
     warnings: list[ForecastWarning]
     left_out: list[ProblemEntry]
+
+
+class ForecastResponse(_ComputedResponse):
+    """Forecasts and their provenance."""
+
     forecasts: list[PersonForecast]
 
 
@@ -316,12 +321,9 @@ class Population(BaseModel):
     top_1_share: Statistic
 
 
-class LifetimeResponse(BaseModel):
+class LifetimeResponse(_ComputedResponse):
     """Lifetimes and their provenance."""
 
-    provenance: Provenance
-    warnings: list[ForecastWarning]
-    left_out: list[ProblemEntry]
     lifetimes: list[PersonLifetime]
     population: Population
 
@@ -361,12 +363,9 @@ class EventChance(BaseModel):
     suppressed: bool
 
 
-class PopulationResponse(BaseModel):
+class PopulationResponse(_ComputedResponse):
     """Groups with bands, chances of events, and their provenance."""
 
-    provenance: Provenance
-    warnings: list[ForecastWarning]
-    left_out: list[ProblemEntry]
     groups: list[GroupStatistic]
     events: list[EventChance]
 

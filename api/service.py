@@ -155,7 +155,7 @@ class Service:
 
     def plan(
         self, request: TypedRequest, panel: Panel, options: CallOptions, caller: Caller
-    ) -> Plan:
+    ) -> Plan[TypedRequest]:
         """The plan of a call, under the thresholds of the caller's part of the ledger."""
         access = self.ledger_access
         in_force = None if access is None else access.current(caller.holder)

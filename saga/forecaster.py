@@ -24,7 +24,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import numpy as np
 import polars as pl
@@ -596,7 +596,7 @@ class Forecaster(Summarised):
         in_force: AdaptedForecaster | None = None,
         *,
         record: bool = False,
-    ) -> Plan[Any]:
+    ) -> Plan[Request]:
         """A request that is checked and can be computed in pieces; arguments as in `run`."""
         forecaster = self if in_force is None else in_force.forecaster
         if record and in_force is not None:

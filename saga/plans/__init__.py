@@ -5,7 +5,7 @@ To add a product, write its request in `saga.requests` and one file with a subcl
 line, service, jobs, batch and Python then compute it by `Forecaster.plan` and `Forecaster.run`.
 """
 
-from typing import Any
+from typing import cast
 
 from saga.plans.forecast_plan import ForecastPlan
 from saga.plans.lifetime_plan import LifetimePlan
@@ -20,11 +20,14 @@ from saga.requests import (
     Request,
 )
 
-PLANS: dict[type[Request], type[Plan[Any]]] = {
-    ForecastRequest: ForecastPlan,
-    LifetimeRequest: LifetimePlan,
-    PathsRequest: PathsPlan,
-    PensionRequest: PensionPlan,
-}
+PLANS = cast(  # whoever looks a plan up gives it the request of this type
+    dict[type[Request], type[Plan[Request]]],
+    {
+        ForecastRequest: ForecastPlan,
+        LifetimeRequest: LifetimePlan,
+        PathsRequest: PathsPlan,
+        PensionRequest: PensionPlan,
+    },
+)
 
 __all__ = ["PLANS", "Plan"]

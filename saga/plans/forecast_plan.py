@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from saga.data.panel import Panel
-from saga.forecast_results import Forecasts
+from saga.forecast_results import Forecasts, Result
 from saga.forecast_tables import forecast_table, round_amounts
 from saga.plans.plan import PieceOutput, Plan
 from saga.requests import ForecastRequest, Progress
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 class ForecastPlan(Plan[ForecastRequest]):
     """Forecasts of single years, which need no simulated paths."""
-
-    result_type = Forecasts
 
     @staticmethod
     def check(forecaster: Forecaster, request: ForecastRequest) -> None:
@@ -41,3 +39,7 @@ class ForecastPlan(Plan[ForecastRequest]):
             table = forecast_table(marginals, calibrator, request, forecaster.records)
             issued = self.recording.issue_years(marginals, request) if self.recording else ()
             yield PieceOutput(round_amounts(table, self.decimals), tuple(issued))
+
+    def completed(self, result: Result, whole: PieceOutput) -> Forecasts:  # noqa: ARG002
+        """The result as forecasts."""
+        return Forecasts(**vars(result))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from saga.data.panel import Panel
-from saga.forecast_results import Lifetimes
+from saga.forecast_results import Lifetimes, Result
 from saga.forecast_tables import lifetime_table, round_population
 from saga.forecast_warnings import ForecastWarning
 from saga.lifetime import population
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 class LifetimePlan(Plan[LifetimeRequest]):
     """Present values, before and after tax."""
-
-    result_type = Lifetimes
 
     @staticmethod
     def check(forecaster: Forecaster, request: LifetimeRequest) -> None:
@@ -72,10 +70,10 @@ class LifetimePlan(Plan[LifetimeRequest]):
             price_year = forecaster.transforms.price_year
             yield from tax_warnings(self._tax, forecaster.facts, price_year)
 
-    def of_all(self, whole: PieceOutput) -> dict[str, Any]:
-        """The values on all paths, and the distribution over persons."""
+    def completed(self, result: Result, whole: PieceOutput) -> Lifetimes:
+        """The result with the values on all paths, and their distribution over persons."""
         values = whole.values
         assert values is not None
         statistics = population(values[~np.isnan(values).any(axis=1)])
         statistics = round_population(statistics, self.decimals)
-        return {"values": values, "population": statistics, "taxes": whole.taxes}
+        return Lifetimes(**vars(result), values=values, population=statistics, taxes=whole.taxes)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from saga.data.panel import Panel
-from saga.forecast_results import Pensions
+from saga.forecast_results import Pensions, Result
 from saga.forecast_warnings import ForecastWarning
 from saga.pensions.pension_reform import reform_table
 from saga.pensions.pension_rules import PensionLaw, check_laws
@@ -34,8 +34,6 @@ def laws_of(forecaster: Forecaster, request: PensionRequest) -> list[PensionLaw]
 
 class PensionPlan(Plan[PensionRequest]):
     """Pension rights from earnings only."""
-
-    result_type = Pensions
 
     @staticmethod
     def check(forecaster: Forecaster, request: PensionRequest) -> None:
@@ -73,6 +71,7 @@ class PensionPlan(Plan[PensionRequest]):
         yield from past_warnings(self.panel, request.first_age, request.unknown_years)
         yield from pension_warnings(self.panel, request, first_year)
 
-    def of_all(self, whole: PieceOutput) -> dict[str, Any]:
-        """The groups of a reform."""
-        return {"groups": None if whole.values is None else reform_table(whole.values)}
+    def completed(self, result: Result, whole: PieceOutput) -> Pensions:
+        """The result with the groups of a reform."""
+        groups = None if whole.values is None else reform_table(whole.values)
+        return Pensions(**vars(result), groups=groups)

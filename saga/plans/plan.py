@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import numpy as np
 import polars as pl
@@ -66,8 +66,6 @@ class Plan(Generic[RequestT]):
     else is special about it.
     """
 
-    result_type: ClassVar[type[Result]] = Result
-
     forecaster: Forecaster
     request: RequestT
     panel: Panel
@@ -93,9 +91,9 @@ class Plan(Generic[RequestT]):
         """What is to be known of this product alone."""
         return ()
 
-    def of_all(self, whole: PieceOutput) -> dict[str, Any]:  # noqa: ARG002 # products use it
-        """What `result_type` has besides a `Result`, of all persons together."""
-        return {}
+    def completed(self, result: Result, whole: PieceOutput) -> Result:  # noqa: ARG002 # others do
+        """The result with what only this product has, of all persons together."""
+        return result
 
     def check_scenario(self) -> None:
         """Raise UsageError if the scenario covers no year of any person's forecast."""
@@ -159,12 +157,12 @@ class Plan(Generic[RequestT]):
             self.draws,
             compared=None if self.left_out else compared,
         )
-        return self.result_type(
+        result = Result(
             whole.table,
             merge_warnings([*warnings, *self.own_warnings()]),
             self.panel,
             self.provenance(),
             self.left_out,
             whole.issued,
-            **self.of_all(whole),
         )
+        return self.completed(result, whole)

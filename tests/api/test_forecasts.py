@@ -29,7 +29,7 @@ from saga.data.reading import read_panel
 from saga.files.tables import KEY
 from saga.forecaster import Forecaster
 from saga.plans import Plan
-from saga.requests import Draws, ForecastRequest, LifetimeRequest
+from saga.requests import Draws, ForecastRequest, LifetimeRequest, Request
 from saga.schema import MAX_AMOUNT
 from tests.encoded import encoded
 from tests.keys import make_keys
@@ -121,7 +121,7 @@ def test_another_call_is_answered_while_a_recorded_forecast_of_several_hundred_p
     has_begun, is_waiting, is_answered = (threading.Event() for _ in range(3))
     compute, run = Plan.compute, ComputeQueue.run
 
-    def compute_in_order(plan: Plan, piece: Panel, progress: Any = None) -> Any:
+    def compute_in_order(plan: Plan[Request], piece: Panel, progress: Any = None) -> Any:
         computed.append("recorded" if plan.record else "other")
         if computed == ["recorded"]:
             has_begun.set()
