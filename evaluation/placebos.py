@@ -138,9 +138,9 @@ def permute_years(panel: Panel, seed: int) -> Panel:
     )
 
 
-def last_years(panel: Panel, origins: Origins) -> Panel:
-    """The last five calendar years of each record, and its last row with earnings if earlier."""
+def last_years(panel: Panel, origins: Origins, window: int = WINDOW) -> Panel:
+    """The last `window` years of each record, and its last row with earnings if earlier."""
     rows = panel.frame.join(origins.frame(), on="person_id", maintain_order="left")
     last = pl.col("year").filter(pl.col("earnings").is_not_null()).max().over("person_id")
-    recent = rows.filter((pl.col("year") > pl.col("origin") - WINDOW) | (pl.col("year") == last))
+    recent = rows.filter((pl.col("year") > pl.col("origin") - window) | (pl.col("year") == last))
     return panel.with_frame(recent.select(panel.frame.columns))

@@ -24,12 +24,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import torch
 from numpy.typing import NDArray
+from saga.evaluation.placebos import last_years
 from scipy.spatial import cKDTree
 
-from saga.data.origins import Origins, draw_origins, history, last_year, realised_earnings
+from saga.data.origins import draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.distributions import Marginals, interpolate_rows
@@ -75,7 +75,9 @@ def main() -> int:
         rows.append([name, *differences(scores, unchanged), f"{took:.2f}"])
         say(" ".join(rows[-1]))
     for window in (5, 15):
-        scores = scores_of(forecasts_of(forecaster, recent(past, origins, window)), outcomes, floor)
+        scores = scores_of(
+            forecasts_of(forecaster, last_years(past, origins, window)), outcomes, floor
+        )
         rows.append([f"last {window} years", *differences(scores, unchanged), ""])
     rows.append(["50 similar persons", *differences(pooled(plain, outcomes, floor), unchanged), ""])
     head = page_head(
@@ -143,14 +145,6 @@ def differences(scores: Scores, unchanged: Scores) -> list[str]:
             else:
                 texts.append(f"{mean:+.4f} ({se:.4f})")
     return texts
-
-
-def recent(past: Panel, origins: Origins, window: int) -> Panel:
-    """The last `window` calendar years of each record, and its last row with earnings."""
-    rows = past.frame.join(origins.frame(), on="person_id", maintain_order="left")
-    last = pl.col("year").filter(pl.col("earnings").is_not_null()).max().over("person_id")
-    recent = rows.filter((pl.col("year") > pl.col("origin") - window) | (pl.col("year") == last))
-    return past.with_frame(recent.select(past.frame.columns))
 
 
 def pooled(plain: Marginals, outcomes: Array, floor: float | None) -> Scores:
