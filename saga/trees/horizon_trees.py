@@ -251,6 +251,8 @@ def _boost_classifier(
 ) -> Booster:
     """A model of the probability of zero."""
     parameters = {"objective": "binary", **settings.parameters(len(training))}
+    # LightGBM takes the examples of a leaf from the sum of their p (1 - p), at most a quarter each.
+    parameters["min_sum_hessian_in_leaf"] = parameters["min_data_in_leaf"] / 4
 
     def data(examples: Examples) -> tuple[Array, Array]:
         return examples.features, examples.log == -np.inf
