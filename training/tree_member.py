@@ -32,7 +32,7 @@ from saga.trees.tree_forecast import TreeForecast, TreeOptions, held_out_persons
 Floats = NDArray[np.float64]
 # Raised when the same panel and configuration may give other trees or weights, so that stored
 # bundles of folds are not reused.
-TREES_VERSION = 3
+TREES_VERSION = 4
 _ORIGINS = 3  # origins of each validation person
 # The prior: the common weight has mean COMMON and standard deviation COMMON_SD, and the weight of
 # each horizon deviates from it with standard deviation OWN_SD. If few outcomes estimate weights,
