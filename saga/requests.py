@@ -8,7 +8,7 @@ so name, type, default, bounds and description of an option are written once, he
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
-from functools import cache, lru_cache
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import (
     TYPE_CHECKING,
@@ -102,13 +102,17 @@ class Option:
         )
 
 
-@cache  # asked several times a call
+_OPTIONS_OF: dict[type, dict[str, tuple[Field[object], Option]]] = {}  # asked often in each call
+
+
 def options_of(request: type[RequestT]) -> dict[str, tuple[Field[object], Option]]:
     """Field -> the field and its option, in the order of the request."""
-    return {field.name: (field, get_args(field.type)[1]) for field in fields(request)}
+    if request not in _OPTIONS_OF:
+        options = {field.name: (field, get_args(field.type)[1]) for field in fields(request)}
+        _OPTIONS_OF[request] = options
+    return _OPTIONS_OF[request]
 
 
-@cache
 def user_names(request: type[RequestT]) -> dict[str, str]:
     """What users call a field -> the field."""
     return {option.name or name: name for name, (_, option) in options_of(request).items()}

@@ -73,6 +73,7 @@ from saga.simulation.pool import single_threaded
 from saga.training_records import TrainingRecords
 
 _MAX_AVERAGED_STEPS = 1_000  # over which weights are averaged
+_Tensors = tuple[Tensor, ...] | list[Tensor]
 _ZERO_SHARE = 0.1  # of earnings, at the start of a private training
 _MIN_BFLOAT16_WIDTH = 128  # narrower networks are faster in float32, also with matrix units
 _BACKBONES = {
@@ -465,9 +466,7 @@ def lightning_trainer(
     )
 
 
-def _average_recent(
-    averages: Sequence[Tensor], current: Sequence[Tensor], steps: Tensor | int
-) -> None:
+def _average_recent(averages: _Tensors, current: _Tensors, steps: Tensor | int) -> None:
     """Running averages of the weights over the last tenth of the steps, 1,000 steps at most.
 
     Without averaging, the weights depend on the noise of the last fifty batches, and a rollout
@@ -476,7 +475,7 @@ def _average_recent(
     share = max(1 / _MAX_AVERAGED_STEPS, 10 / (10 + int(steps)))
     # All weights in few calls: a call for each weight takes a seventh of what threads cannot share.
     changes = torch._foreach_mul(torch._foreach_sub(current, averages), share)
-    torch._foreach_add_(averages, changes)
+    torch._foreach_add_(averages, list(changes))
 
 
 def model_card(
