@@ -125,13 +125,13 @@ def check_reference(reference: Scenario | None, scenario: Scenario | None) -> No
 
 
 def check_scenario(scenario: Scenario | None, panel: Panel, request: Request) -> None:
-    """Raise UsageError if a scenario covers no year of any person's forecast."""
+    """Raise UsageError if a scenario covers no year that a row of the answer is about."""
     if scenario is None:
         return
     origin, born = pl.col("year").max(), pl.col("birth_year").first()
     ahead = panel.frame.group_by("person_id").agg(
         first=origin + 1,
-        last=pl.min_horizontal(origin + request.n_years, born + request.to_age),
+        last=pl.min_horizontal(origin + request.horizons[-1], born + request.to_age),
     )
     first, last = (ahead[name].to_numpy() for name in ("first", "last"))
     if not scenario.covers(first, last).any():
