@@ -96,11 +96,6 @@ function restore(entry) {
   else ask({ isFirst: !entry });
 }
 
-/** What the form of the view says. */
-function readForm() {
-  return { view: name, ...valuesOf([...VIEWS[name].INPUTS, ...SHARED]) };
-}
-
 function isSame(one, other) {
   return JSON.stringify(one) === JSON.stringify(other);
 }
@@ -133,7 +128,7 @@ async function ask({ isFirst = false } = {}) {
   showProblem(null);
   try {
     if (!model) throw new Error("The service is not ready, or needs a key.");
-    const form = readForm();
+    const form = { view: name, ...valuesOf([...VIEWS[name].INPUTS, ...SHARED]) };
     const prices = form.prices === "nominal" ? "nominal" : Number(form.prices);
     setStatus("Computing the forecast.");
     let answers = 0;
@@ -141,7 +136,7 @@ async function ask({ isFirst = false } = {}) {
       if (number !== latest) return;
       shown[name] = { ...answer, form };
       draw();
-      setStatus(isSame(form, readForm()) ? answer.pending || "The forecast is shown." : CHANGED);
+      setStatus(answer.pending || "The forecast is shown.");
       for (const button of document.querySelectorAll("[data-download]")) button.disabled = Boolean(answer.isPreliminary);
       answers += 1;
       if (answers > 1) continue;
