@@ -96,13 +96,9 @@ function restore(entry) {
   else ask({ isFirst: !entry });
 }
 
-function isSame(one, other) {
-  return JSON.stringify(one) === JSON.stringify(other);
-}
-
 /** A form that was shown becomes an entry of the tab's history; the browser forgets it with the tab. */
 function keep(form, address) {
-  const isOther = history.state && !isSame(history.state, form);
+  const isOther = history.state && JSON.stringify(history.state) !== JSON.stringify(form);
   history[isOther ? "pushState" : "replaceState"](form, "", address);
 }
 
@@ -128,7 +124,7 @@ async function ask({ isFirst = false } = {}) {
   showProblem(null);
   try {
     if (!model) throw new Error("The service is not ready, or needs a key.");
-    const form = { view: name, ...valuesOf([...VIEWS[name].INPUTS, ...SHARED]) };
+    const form = { view: name, ...valuesOf([...view.INPUTS, ...SHARED]) };
     const prices = form.prices === "nominal" ? "nominal" : Number(form.prices);
     setStatus("Computing the forecast.");
     let answers = 0;
