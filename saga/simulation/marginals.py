@@ -48,7 +48,7 @@ Floats = NDArray[np.float64]
 N_NODES = 16  # macro futures per horizon, a power of two
 _N_DRAWS = 4_096  # macro futures that the nodes represent
 _KEPT_PLACES = 8  # origins and horizons of the latest forecasts
-_PERSONS_A_THREAD = 16  # for each further thread, which costs more than it saves fewer
+_PERSONS_A_THREAD = 16  # for each further thread, whose start costs more than fewer save
 _SEED = 0  # of these draws; a user's seed moves paths, not marginals
 # Grid points beyond the outermost knots of the head, in logs.
 _BELOW = np.array([12.0, 8.0, 5.5, 4.0, 3.0, 2.2, 1.6, 1.1, 0.7, 0.4, 0.2])

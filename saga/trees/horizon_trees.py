@@ -251,8 +251,8 @@ def _boost_classifier(
 ) -> Booster:
     """A model of the probability of zero."""
     parameters = {"objective": "binary", **settings.parameters(len(training))}
-    # LightGBM only estimates how many examples a leaf of a classifier has. It knows the sum of their
-    # p (1 - p), each of which is a quarter at most.
+    # LightGBM only estimates how many examples a leaf of a classifier has. It knows the sum of
+    # their p (1 - p), each of which is a quarter at most.
     parameters["min_sum_hessian_in_leaf"] = parameters["min_data_in_leaf"] / 4
 
     def data(examples: Examples) -> tuple[Array, Array]:
