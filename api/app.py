@@ -146,7 +146,7 @@ def gradual_stop(service: Service) -> Iterator[None]:
 
     def stop(number: signal.Signals) -> None:
         service.is_draining = True
-        loop.call_later(settings.stop_seconds, service.queue.close)
+        loop.call_later(settings.stop_seconds, service.close)
         handler = server_handlers[number]
         if callable(handler):
             handler(number, None)

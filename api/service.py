@@ -120,6 +120,12 @@ class Service:
         self.log.info("ready")
         announce(self._forecaster)
 
+    def close(self) -> None:
+        """Answer the calls that are not done with status 503, because the service stops."""
+        self.queue.close()
+        if self.jobs is not None:
+            self.jobs.uploads.close()
+
     def stop(self) -> None:
         """Stop what runs in the background."""
         if self._watch is not None:

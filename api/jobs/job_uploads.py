@@ -72,6 +72,11 @@ class Uploads:
         self._settings, self._folders = settings, folders
         self._copying = anyio.CapacityLimiter(2)  # files that are copied at a time
         self._arriving: Counter[str] = Counter()  # tables by holder
+        self._closed = False
+
+    def close(self) -> None:
+        """Refuse tables, also the rest of those that arrive or are copied: the service stops."""
+        self._closed = True
 
     def new(self, suffix: str) -> Upload:
         """An upload whose file of persons is still to be written."""
@@ -82,10 +87,11 @@ class Uploads:
 
         Raises:
             ProblemError: Status 413 if the body is too large, 408 if it arrives too slowly, 503 if
-                many tables arrive, 507 if the disk is full, 499 if the client leaves.
+                many tables arrive or the service stops, 507 if the disk is full, 499 if the client
+                leaves.
         """
         with self._place(holder):
-            self._check_size(int(request.headers.get("content-length") or 0))
+            self._check_table(int(request.headers.get("content-length") or 0))
             upload = self.new(suffix)
             try:
                 with upload.discarded_on_error():
@@ -111,13 +117,13 @@ class Uploads:
         with self._place(holder or OPERATOR.holder):
             file = await self._in_turn(open_file, self._settings.job_files, holder, name)
             with file:
-                self._check_size(os.fstat(file.fileno()).st_size)
+                self._check_table(os.fstat(file.fileno()).st_size)
                 upload = self.new(PurePosixPath(name).suffix)
                 with upload.discarded_on_error(), upload.path.open("wb") as target:
                     n_bytes = 0
                     while piece := await self._in_turn(_copy_piece, file, target, upload.digest):
                         n_bytes += piece  # the file may grow meanwhile
-                        self._check_size(n_bytes)
+                        self._check_table(n_bytes)
                         if await request.is_disconnected():
                             raise client_gone()
         return upload
@@ -156,11 +162,13 @@ class Uploads:
                 if chunk is None:
                     return
                 n_bytes += len(chunk)
-                self._check_size(n_bytes)
+                self._check_table(n_bytes)
                 upload.digest.update(chunk)
                 await file.write(chunk)
 
-    def _check_size(self, n_bytes: int) -> None:
+    def _check_table(self, n_bytes: int) -> None:
+        if self._closed:
+            raise refused("stopping")
         limit = self._settings.max_job_bytes
         if n_bytes > limit:
             raise refused("max-job-bytes", {"limit": limit})
