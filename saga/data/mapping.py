@@ -176,7 +176,7 @@ class SourceMapping(_Strict):
         codes: Panel column -> {source code or numeric range "lo-hi": panel code, null: unknown};
             other codes do not change.
         keep: Source column -> [lowest, highest] credible value; cells outside are unknown.
-        null_if: Source column -> value, or values, that make the row's earnings unknown.
+        null_if: Source column -> value or range, or several, that make the row's earnings unknown.
         currency: Currency of the amounts.
         scale: Unit of the amounts, for example 100 for hundreds of SEK.
         deflator: The price index of the currency.

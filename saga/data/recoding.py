@@ -184,9 +184,9 @@ def _unknown_earnings(
     unknown: list[pl.Series] = []
     for name, values in mapping.null_if.items():
         for column in find_columns((name,), frame.columns):
-            text, is_own = cell_text(column).str.to_lowercase(), mapping.is_own("null_if", name)
+            is_own = mapping.is_own("null_if", name)
             for value in values:
-                flagged = frame.select((text == value.lower()).fill_null(False)).to_series()
+                flagged = frame.select(_is_flag(value, column, frame)).to_series()
                 n = int(flagged.sum())
                 effects.append(Effect(f"null_if {name}: {value}", (column,), n, n, is_own))
                 unknown.append(flagged.alias(str(len(unknown))))
@@ -199,11 +199,16 @@ def flags(mapping: SourceMapping, frame: pl.DataFrame) -> Iterator[tuple[str, pl
     They are read as "true" if they make the row's earnings unknown, else as "false".
     """
     for name, values in mapping.null_if.items():
-        lower = [value.lower() for value in values]
         for column in find_columns((name,), frame.columns):
-            text = cell_text(column)
-            is_match = text.str.to_lowercase().is_in(lower).cast(_TEXT)
-            yield name, frame.select(written=text, read=is_match).drop_nulls().unique()
+            is_match = pl.any_horizontal(_is_flag(value, column, frame) for value in values)
+            cells = frame.select(written=cell_text(column), read=is_match.cast(_TEXT))
+            yield name, cells.drop_nulls().unique()
+
+
+def _is_flag(value: str, column: str, frame: pl.DataFrame) -> pl.Expr:
+    """Whether cells have a value of `null_if`, in whatever case, or lie in its range."""
+    text = cell_text(column).str.to_lowercase()
+    return _matches(value.lower(), text, frame.schema[column]).fill_null(False)
 
 
 def _column(

@@ -211,6 +211,11 @@ def test_a_code_is_the_text_that_is_written_or_a_range(
     ]
     assert found == matched
     assert panel.meta.unmatched == ("codes x: other",)
+    flags = {"null_if": {"x": [code.strip("'")]}}
+    flagged = read_panel(frame, mapping=flags, prices=2022).frame["earnings"].is_null()
+    unknown = zip(cells, flagged, strict=True)
+    lower = {str(cell).lower() for cell in matched}  # flags are found in whatever case
+    assert all(is_null == (str(cell).lower() in lower) for cell, is_null in unknown)
 
 
 NOT_FOUND = [  # part of a mapping, and the entry that finds nothing in `_wages`; True: an error
