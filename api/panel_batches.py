@@ -194,7 +194,7 @@ class ForecastPart:
         plan = self.plan
         if plan.record:
             return None
-        meta = replace(self.panel.meta, excluded={}, lost=None, facts=None)
+        meta = replace(self.panel.meta, excluded={}, outside_ages=0, lost=None, facts=None)
         scenario, facts = repr(plan.draws.scenario), id(self.panel.meta.facts)
         return repr(meta), facts, plan.request, scenario, id(plan.forecaster.calibrator)
 

@@ -19,6 +19,7 @@ MAX_PERSONS = 20  # of one message; beyond that the warning has their number ins
 SIMULATED = "The bundle was trained on simulated people, not on records of real persons."
 WarningCode = Literal[
     "beyond-age",
+    "outside-ages",
     "unlike-training",
     "unit",
     "own-column",
@@ -43,7 +44,7 @@ WarningCode = Literal[
 
 @dataclass(frozen=True)
 class ForecastWarning:
-    """One warning, about a person, about `count` persons or cells, or about the whole result."""
+    """One warning: about a person, `count` persons, cells or rows, or the whole result."""
 
     code: WarningCode
     message: str
@@ -57,7 +58,7 @@ class ForecastWarning:
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def __str__(self) -> str:
-        counted = "cell" if self.code == "made-unknown" else "person"
+        counted = {"made-unknown": "cell", "outside-ages": "row"}.get(self.code, "person")
         number = f" ({self.count:,} {counted}{'s' * (self.count != 1)})" if self.count else ""
         return self.message + (f" (person {self.person_id})" if self.person_id else number)
 

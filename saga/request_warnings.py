@@ -30,7 +30,7 @@ from saga.requests import (
     Request,
     UnknownYears,
 )
-from saga.schema import MAX_AGE
+from saga.schema import MAX_AGE, MIN_AGE
 from saga.small_groups import MIN_PERSONS
 from saga.tax.tax_rules import TaxRule
 from saga.training_records import TrainingRecords
@@ -91,6 +91,7 @@ def find_warnings(
             *_without_effect(request, draws, path_options),
             *(_about_scenario(panel, ends, request, scenario, training) if scenario else ()),
             *_beyond_age(panel, ends, request),
+            *_outside_ages(panel),
             *_about_mapping(panel),
             *_own_columns(panel, transforms),
             *about_amounts(panel, transforms.reference, compared),
@@ -258,6 +259,12 @@ def _beyond_age(panel: Panel, ends: _Ends, request: Request) -> list[ForecastWar
     return warn_about(
         panel, beyond, "beyond-age", f"Forecasts end at age {MAX_AGE}. Later years have no row."
     )
+
+
+def _outside_ages(panel: Panel) -> Iterator[ForecastWarning]:
+    if n_rows := panel.meta.outside_ages:
+        message = f"Years outside ages {MIN_AGE} to {MAX_AGE} are not used."
+        yield ForecastWarning("outside-ages", message, count=n_rows)
 
 
 def _beyond_span(

@@ -158,10 +158,15 @@ def world(
     last = past.frame.group_by("person_id").agg(pl.all().sort_by("year").last())
     later = last.select(past.frame.columns).with_columns(pl.col("year") + 1)
     odd = pl.DataFrame(
-        [("odd-old", 1930, 9e4), ("odd-silent", 1980, None), ("odd-63", 1957, 9e4)],
-        ["person_id", "birth_year", "earnings"],
+        [
+            ("odd-old", 2020, 1930, 9e4),
+            ("odd-silent", 2020, 1980, None),
+            ("odd-63", 2020, 1957, 9e4),
+            ("odd-63", 1970, 1957, 9e4),
+        ],
+        ["person_id", "year", "birth_year", "earnings"],
         orient="row",
-    ).with_columns(year=pl.lit(2020, pl.Int16), birth_year=pl.col("birth_year").cast(pl.Int16))
+    ).with_columns(pl.col("year", "birth_year").cast(pl.Int16))
     people = pl.concat([past.frame, later, odd], how="diagonal_relaxed").sort("person_id", "year")
     people = people.select(column for column in people if column.null_count() < len(column))
     people.write_parquet(folder / "people.parquet")

@@ -15,14 +15,16 @@ const SIMULATED = "Simulated people, not real: the bundle was trained on simulat
 let name = "many"; // of the view
 let model = null; // the answer of GET /v1/model
 let latest = 0; // number of the last request
+let computing = null; // number of the request that is not answered yet
+let isEdited = false; // the form, since the last request
 const shown = {}; // what each view shows
 
 async function start() {
   element("form").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
   element("key").addEventListener("change", async () => { setKey(element("key").value); await load(); });
-  const update = debounce(() => { if (shown[name] || element("problem").hasChildNodes()) ask(); }, 50);
-  const warn = () => { showProblem(null); if (shown[name]) setStatus(CHANGED); };
-  for (const view of Object.values(VIEWS)) view.listen({ update, warn, ask, fail: showProblem });
+  const update = debounce(() => { if (shown[name] || computing === latest || element("problem").hasChildNodes()) ask(); }, 50);
+  const warn = () => { isEdited = true; showProblem(null); if (shown[name]) setStatus(CHANGED); };
+  for (const view of Object.values(VIEWS)) view.listen({ update, warn, ask, fail });
   for (const id of SHARED) element(id).addEventListener("change", update);
   for (const link of document.querySelectorAll("[data-link]")) {
     link.addEventListener("click", (event) => { event.preventDefault(); changeView(link.dataset.link); });
@@ -96,10 +98,21 @@ function restore(entry) {
   else ask({ isFirst: !entry });
 }
 
-/** A form that was shown becomes an entry of the tab's history; the browser forgets it with the tab. */
-function keep(form, address) {
-  const isOther = history.state && JSON.stringify(history.state) !== JSON.stringify(form);
-  history[isOther ? "pushState" : "replaceState"](form, "", address);
+/** A form becomes an entry of the tab's history, which the browser forgets with the tab; one that failed gives way to the next. */
+function keep(form, address, failed = false) {
+  const before = history.state;
+  const isOther = before && !before.failed && JSON.stringify({ ...before, failed }) !== JSON.stringify({ ...form, failed });
+  history[isOther ? "pushState" : "replaceState"]({ ...form, failed }, "", address);
+}
+
+function formOf() {
+  return { view: name, ...valuesOf([...VIEWS[name].INPUTS, ...SHARED]) };
+}
+
+/** Says what is wrong, of a file that cannot be read if no form is given; the forecast that was shown is the entry before. */
+function fail(error, form = { ...formOf(), isUnread: true }) {
+  showProblem(error);
+  keep(form, linkOf(), true);
 }
 
 /** The address of the options, without what was entered. */
@@ -120,11 +133,12 @@ async function copyLink() {
 /** Asks for the forecast of the form; `isFirst`: the page has just opened, so it stays at its top. */
 async function ask({ isFirst = false } = {}) {
   const number = ++latest;
-  const view = VIEWS[name];
+  const [view, form] = [VIEWS[name], formOf()];
+  computing = number;
+  isEdited = false;
   showProblem(null);
   try {
     if (!model) throw new Error("The service is not ready, or needs a key.");
-    const form = { view: name, ...valuesOf([...view.INPUTS, ...SHARED]) };
     const prices = form.prices === "nominal" ? "nominal" : Number(form.prices);
     setStatus("Computing the forecast.");
     let answers = 0;
@@ -132,7 +146,7 @@ async function ask({ isFirst = false } = {}) {
       if (number !== latest) return;
       shown[name] = { ...answer, form };
       draw();
-      setStatus(answer.pending || "The forecast is shown.");
+      setStatus(isEdited ? CHANGED : answer.pending || "The forecast is shown.");
       for (const button of document.querySelectorAll("[data-download]")) button.disabled = Boolean(answer.isPreliminary);
       answers += 1;
       if (answers > 1) continue;
@@ -141,7 +155,9 @@ async function ask({ isFirst = false } = {}) {
       keep(form, isFirst ? location.href : linkOf());
     }
   } catch (error) {
-    if (number === latest) showProblem(error);
+    if (number === latest) fail(error, form);
+  } finally {
+    if (computing === number) computing = null;
   }
 }
 

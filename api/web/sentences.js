@@ -98,10 +98,8 @@ export function describePerson(name, person, prices) {
   const levels = [...new Set(person.history.map((year) => year.education_level).filter(Boolean))];
   const facts = [`born ${person.birth_year}`, person.sex, levels.at(-1)?.replace("_", " ")].filter(Boolean).join(", ");
   const used = person.history.map((row) => row.year).filter((year) => year - person.birth_year >= 16 && year - person.birth_year <= 64);
-  const others = person.history.length - used.length;
   return `${name}: ${facts}; record of ${used.length} ${used.length === 1 ? "year" : "years"}, ${d3.min(used)} to ${d3.max(used)}, in ` +
-    (prices === "nominal" ? "the prices of each year" : `prices of ${prices}`) +
-    (others ? `. Years outside ages 16 to 64 are left out: ${others}` : "");
+    (prices === "nominal" ? "the prices of each year" : `prices of ${prices}`);
 }
 
 /** What the forecast of a year says. */

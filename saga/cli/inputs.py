@@ -450,12 +450,12 @@ def _with_persons(warning: "ForecastWarning", names: Sequence[str]) -> str:
 def show_warnings(warnings: "Sequence[ForecastWarning]") -> list[dict[str, object]]:
     """Print warnings on standard error, with up to three persons; return them for `--json`.
 
-    What a mapping did is noted when the panel is read.
+    What a mapping did, and rows that are set aside, are noted when the panel is read.
     """
     from saga.forecast_warnings import merge_warnings, warning_dicts
 
     for warning in merge_warnings(warnings, max_persons=0):
-        if warning.code not in ("made-unknown", "unmatched"):
+        if warning.code not in ("made-unknown", "unmatched", "outside-ages"):
             same = (each.person_id for each in warnings if each.message == warning.message)
             console.note(f"Warning: {_with_persons(warning, [name for name in same if name])}")
     return warning_dicts(warnings)

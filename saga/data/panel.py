@@ -47,6 +47,7 @@ class PanelMeta:
         ignored: Columns of the source that were not used.
         unread: Files beside those of the source that seem to be tables, and were not read.
         excluded: Rows that the panel does not cover, by rule.
+        outside_ages: Number of these at other ages, of persons who have rows in the panel.
         dropped: Rows that broke a rule, by rule.
         partly: Columns that only some files of the source have, with the number of files.
         nulled: Cells that a mapping made unknown, by its entry.
@@ -72,6 +73,7 @@ class PanelMeta:
     ignored: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     excluded: Mapping[str, int] = field(default_factory=dict)
+    outside_ages: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
     partly: Mapping[str, str] = field(default_factory=dict)
     nulled: Mapping[str, int] = field(default_factory=dict)

@@ -410,6 +410,12 @@ def rows_until(
     return rows, {name: n for name, n in numbers.items() if n.len()}
 
 
+def rows_beside(valid: pl.DataFrame, typed: pl.DataFrame, covered: pl.DataFrame) -> int:
+    """The number of rows of `typed` that are not `covered`, of persons in `valid`."""
+    outside = typed.join(covered, on="row", how="anti")
+    return outside.join(valid, on="person_id", how="semi").height
+
+
 def lost_persons(typed: pl.DataFrame, valid: pl.DataFrame, origin: int | None) -> Problem | None:
     """The persons of `typed` without a row in `valid`."""
     if typed.height == valid.height:

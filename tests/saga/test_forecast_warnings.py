@@ -203,6 +203,12 @@ def test_horizons_beyond_age_64_are_counted(reference: TrainingReference) -> Non
     assert (counted.person_id, counted.count) == (None, MAX_PERSONS + 1)
 
 
+def test_rows_outside_the_ages_are_counted() -> None:
+    panel = panel_of(ordinary(2))
+    (warning,) = warn(Panel(panel.frame, replace(panel.meta, outside_ages=3)), None)
+    assert str(warning) == "Years outside ages 16 to 64 are not used. (3 rows)"
+
+
 def test_options_without_effect_are_named() -> None:
     panel = panel_of(ordinary(2))
     for request, options in (

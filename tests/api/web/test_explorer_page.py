@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, Route
 from saga.api.key_file import add_key, new_key
 from saga.api.settings import Settings
 
@@ -378,7 +378,7 @@ def test_the_page_says_which_years_of_a_record_are_used(
     page.fill("#record", "year,earnings,birth_year\n1995,0,1980\n2020,260000,1980\n2097,1,1980\n")
     assert outcome(page) == ""
     assert "record of 1 year, 2020 to 2020" in words(page, "#who")
-    assert words(page, "#who").endswith("Years outside ages 16 to 64 are left out: 2.")
+    assert "Years outside ages 16 to 64 are not used." in words(page, "#warnings")
 
 
 def test_a_record_of_our_own_register_goes_in_and_out(
@@ -427,6 +427,64 @@ def test_back_forward_and_links_keep_what_is_shown(
     linked.wait_for_selector("#status:text('Enter it to see')")
     assert linked.input_value("#example") == linked.input_value("#record") == ""
     linked.close()
+
+
+@pytest.mark.parametrize("cause", ["record", "service", "file"])
+def test_back_from_an_error_is_the_forecast_before_it(
+    sent: tuple[Page, list[dict[str, Any]]], tmp_path: Path, cause: str
+) -> None:
+    page, _ = sent
+    page.fill("#record", OTHER)
+    ask(page)
+    for _ in range(2):  # another error is no further entry
+        if cause == "record":
+            page.fill("#record", OTHER.replace("302010", "x"))
+            outcome(page)
+        elif cause == "service":
+            page.route("**/v1/forecasts", lambda route: route.abort())
+            page.select_option("#years", "5")
+        else:
+            (tmp_path / "people.csv").write_text("year,income\n")
+            page.set_input_files("#file", tmp_path / "people.csv")
+        page.wait_for_selector("#problem p")
+    page.unroute_all()
+    page.go_back()
+    page.wait_for_selector("#who:text('Person 7')")
+    assert page.input_value("#record") == OTHER
+    page.go_back()
+    page.wait_for_selector("#who:text('Student')")
+
+
+@pytest.mark.parametrize("call", ["forecasts", "lifetimes"])
+def test_an_edit_during_a_computation_is_said(
+    sent: tuple[Page, list[dict[str, Any]]], call: str
+) -> None:
+    page, _ = sent
+    held: list[Route] = []
+    page.route(f"**/v1/{call}", lambda route: held.append(route))
+    with page.expect_request(f"**/v1/{call}"):
+        press(page)
+    page.fill("#record", OTHER)
+    held[0].continue_()
+    page.wait_for_selector("#life-figures svg")
+    page.wait_for_selector("#status:text('The form has changed')")
+    assert words(page, "#who").startswith("Student")
+
+
+def test_a_choice_during_the_first_computation_is_computed(
+    browser: Browser, service: Running
+) -> None:
+    page = browser.new_page()
+    held: list[Route] = []
+    page.route("**/v1/forecasts", lambda route: held.append(route))
+    page.goto(service.url + PERSON)
+    page.wait_for_selector("#example option:nth-child(3)", state="attached")
+    page.wait_for_selector("#status:text('Computing')")
+    page.unroute_all()
+    page.select_option("#example", "nurse on leave")
+    page.wait_for_selector("#life-figures svg")
+    assert words(page, "#who").startswith("Nurse on leave")
+    page.close()
 
 
 @pytest.mark.parametrize(

@@ -391,7 +391,7 @@ def test_rows_outside_16_to_64_are_set_aside_and_counted_even_with_errors() -> N
     panel = read_panel(frame, prices=2022)
     kept = [("007", 2001), ("007", 2003), ("12", 2000), ("12", 2001)]
     assert panel.frame.select("person_id", "year").rows() == kept
-    assert panel.meta.excluded == {"age-range": 2}
+    assert (panel.meta.excluded, panel.meta.outside_ages) == ({"age-range": 2}, 2)
 
 
 def test_columns_that_are_not_used_are_listed() -> None:
