@@ -304,28 +304,31 @@ def test_true_and_false_are_not_numbers_in_a_table(person: Person, column: str) 
     assert [problem.column for problem in caught.value.problems] == [column]
 
 
-def _unfolding() -> dict[str, tuple[pl.DataFrame, str]]:
-    return {
-        "long text": (pl.DataFrame({"person_id": ["x" * 2**21]}), "string_too_long"),
-        "repeated long text": (
-            pl.DataFrame({"person_id": pl.Series(["y" * 2**20] * 2_000, dtype=pl.Categorical)}),
-            "string_too_long",
+LARGE: dict[str, tuple[Callable[[], pl.DataFrame], str]] = {
+    "long text": (lambda: pl.DataFrame({"person_id": ["x" * 2**21]}), "string_too_long"),
+    "repeated long text": (
+        lambda: (
+            pl.DataFrame({"person_id": ["y" * 2**20]})
+            .cast(pl.Categorical)
+            .select(pl.all().repeat_by(2_000).explode())
         ),
-        "bytes": (
-            pl.DataFrame({f"c{i}": pl.zeros(5_000, pl.Float64, eager=True) for i in range(99)}),
-            "extra_forbidden",
-        ),
-        "columns": (pl.DataFrame({f"c{i}": [1] for i in range(101)}), "table-columns"),
-        "lists": (pl.DataFrame({"person_id": ["A"], "earnings": [[1.0]]}), "column-type"),
-    }
+        "string_too_long",
+    ),
+    "bytes": (
+        lambda: pl.DataFrame({f"c{i}": pl.zeros(5_000, eager=True) for i in range(99)}),
+        "extra_forbidden",
+    ),
+    "columns": (lambda: pl.DataFrame({f"c{i}": [1] for i in range(101)}), "table-columns"),
+    "lists": (lambda: pl.DataFrame({"person_id": ["A"], "earnings": [[1.0]]}), "column-type"),
+}
 
 
-@pytest.mark.parametrize("case", ["long text", "repeated long text", "bytes", "columns", "lists"])
+@pytest.mark.parametrize("case", LARGE)
 @pytest.mark.parametrize("kind", [PARQUET, ARROW_STREAM, ARROW_FILE])
 def test_tables_beyond_the_limits_name_what_is_too_large(kind: str, case: str) -> None:
-    frame, rule = _unfolding()[case]
+    make, rule = LARGE[case]
     with pytest.raises((InputError, ProblemError)) as caught:
-        parse_table(_bytes(frame, kind), kind, [], ForecastOptions, 100)
+        parse_table(_bytes(make(), kind), kind, [], ForecastOptions, 100)
     assert isinstance(caught.value, InputError | ProblemError)
     assert {problem.rule for problem in caught.value.problems} == {rule}
 
