@@ -192,7 +192,8 @@ def test_a_cell_with_line_ends_is_measured_whole(
     assert rule_of(path) == rule
 
 
-@pytest.mark.parametrize("level", [*range(10), "gzip", "zstd"])
+# The levels have four different first bytes.
+@pytest.mark.parametrize("level", [0, 5, 6, 9, "gzip", "zstd"])
 def test_packed_csv_is_refused(tmp_path: Path, level: int | str) -> None:
     """The engine would unpack it: 9 kB of zstd are 100 MB of rows, which nobody has counted."""
     path, rows = tmp_path / "panel.csv", persons("A").write_csv().encode()

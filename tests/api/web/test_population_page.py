@@ -120,6 +120,7 @@ def test_another_choice_ends_the_computation_before_it(
     page.wait_for_selector("#status:text('The forecast is shown.')", timeout=TIMEOUT)
 
 
+@pytest.mark.thorough
 def test_groups_under_ten_persons_are_hidden_and_named(
     service: Running, visit: Callable[..., Page], tmp_path: Path
 ) -> None:
