@@ -313,12 +313,13 @@ def macro_nodes(
 
 def _partition_means(draws: Floats, weight: Floats) -> Floats:
     """Means (E, m) of the parts of draws (N, m)."""
-    parts = draws[None]
+    columns = np.ascontiguousarray(draws.T)
+    parts = np.arange(len(draws))[None]  # the numbers of the draws in each part
     while len(parts) < N_NODES:
-        axis = (parts.std(axis=1) * weight).argmax(axis=1)
-        key = np.take_along_axis(parts, axis[:, None, None], axis=2)[..., 0]
+        values = columns[:, parts]
+        axis = (values.std(axis=2).T * weight).argmax(axis=1)
+        key = values[axis, np.arange(len(parts))]
         order = np.argsort(key, axis=1, kind="stable")
-        ordered = np.take_along_axis(parts, order[..., None], axis=1)
-        parts = ordered.reshape(2 * len(parts), -1, draws.shape[1])
-    means: Floats = parts.mean(axis=1)
+        parts = np.take_along_axis(parts, order, axis=1).reshape(2 * len(parts), -1)
+    means: Floats = draws[parts].mean(axis=1)
     return means
