@@ -66,7 +66,7 @@ def test_only_torch_is_looked_for_at_the_index_of_torch(
     assert [[word.split("==")[0] for word in call if "==" in word] for call in at_index] == [
         ["torch"]
     ]
-    assert {"captum", "polars", "typer"} <= {
+    assert {"altair", "polars", "typer"} <= {
         word.split("==")[0] for call in others for word in call
     }
     for call in others:  # of Windows it is PyPI's

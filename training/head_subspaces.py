@@ -1,4 +1,4 @@
-"""How different the attention heads of a layer are (docs/method/inspection.md)."""
+"""How different the attention heads of a layer are (docs/method/model.md)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from saga.model import Saga
 
 
 def head_diversity(network: Saga) -> pl.DataFrame:
-    """Distance between the attention heads of each layer (docs/method/inspection.md).
+    """Distance between the attention heads of each layer (docs/method/model.md).
 
     Columns `layer`, `part` ("queries", "outputs") and `index`: 0 if all attention heads of a layer
     use one subspace, 1 if their subspaces are orthogonal, null for a layer with one.

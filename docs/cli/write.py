@@ -32,7 +32,7 @@ EXAMPLES = 2  # of a command; `-h` shows all
 IN_HEAD = "--json"
 # Commands that judge and simulate, of the evidence; other pages say how they are used.
 NAMES_ONLY = (
-    *("saga explain", "saga evaluate", "saga vintages", "saga audit", "saga circumstances"),
+    *("saga evaluate", "saga vintages", "saga audit", "saga circumstances"),
     *("saga report", "saga benchmark", "saga register"),
 )
 PRODUCTS = ("saga forecast", "saga lifetime", "saga pensions")  # whose options `saga score` has

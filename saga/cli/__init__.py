@@ -24,7 +24,7 @@ from saga.cli.data_commands import check, check_, generate, init, show
 from saga.cli.evaluate_commands import evaluate, pasts, score_, vintages
 from saga.cli.options import with_options
 from saga.cli.population_commands import align, tables
-from saga.cli.product_commands import explain, forecast, lifetime, pensions, plot
+from saga.cli.product_commands import forecast, lifetime, pensions, plot
 from saga.cli.score_command import score
 from saga.cli.service_commands import create, list_, revoke, serve, work
 from saga.cli.train_commands import circumstances, train
@@ -82,7 +82,7 @@ def _add_group(heading: str, name: str, about: str, *commands: Callable[..., Non
     app.add_typer(group, name=name, rich_help_panel=heading)
 
 
-_add("Forecast", forecast, lifetime, pensions, plot, score, tables, align, explain)
+_add("Forecast", forecast, lifetime, pensions, plot, score, tables, align)
 _add("Judge", report, evaluate, vintages, audit)
 _add_group(
     "Judge", "benchmark", "A benchmark that any method can enter: rounds and scores.", pasts, score_

@@ -66,7 +66,6 @@ EXTRAS = {
     ),
     "serve,jobs": ("dbos",),
     "trees": ("lightgbm",),
-    "evidence": ("captum",),
     "brief": ("docx",),
 }
 _FILE_ERRORS = (

@@ -182,7 +182,6 @@ def test_the_extra_of_every_optional_module_is_named() -> None:
         extra: {re.split(r"[<>=\[]", line)[0].lower() for line in extras[extra]}
         for extra in ("train", "serve", "jobs", "trees", "brief")
     }
-    required["evidence"] = {"captum"}  # the library that `saga explain` needs beside those of train
     distributions = packages_distributions()
     for named, modules in console.EXTRAS.items():
         for module in modules:

@@ -1,1 +1,0 @@
-"""Explanations of one person's forecast."""
