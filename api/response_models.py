@@ -214,7 +214,6 @@ class Provenance(BaseModel):
     seed: int
     paths: int
     rollout: str
-    precision: str
     scenario: str = Field(description="Name of the scenario, `baseline` without one")
     scenario_digest: str | None = None
     currency: str

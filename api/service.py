@@ -137,7 +137,6 @@ class Service:
             settings.bundle,
             threads=settings.threads,
             rollout=settings.rollout,
-            precision=settings.precision,
             facts=open_facts(settings.facts),
         )
         # The first forecasts of a process are slow, so they are made before clients call: of enough

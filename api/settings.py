@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from saga.errors import Problem, UsageError
-from saga.requests import Precision, RolloutName
+from saga.requests import RolloutName
 
 _DAY, _TEN_YEARS = 86_400, 87_600  # seconds, hours
 _MOST = 1_024  # processes or threads
@@ -77,7 +77,6 @@ class Settings(BaseSettings):
         RolloutName | None,
         Field(description="How paths are simulated; default: as the bundle was calibrated"),
     ] = None
-    precision: Annotated[Precision, Field(description="Arithmetic of the paths")] = "float32"
     facts: Annotated[
         Path | None,
         Field(description="Your own dated facts: a folder of .csv files, or one; none: shipped"),

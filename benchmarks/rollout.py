@@ -4,7 +4,7 @@
         [--deepar]
 
 Every row does the same work: persons with records of 10 to 25 years, 500 joint paths of 20 years;
-heads and macro futures are included. bfloat16 is left out on processors without units for it.
+heads and macro futures are included.
 --memory simulates 10,000 persons and prints the peak memory. --deepar adds a GluonTS DeepAR of
 similar size (untrained, which costs the same) if GluonTS is installed.
 """
@@ -26,9 +26,8 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.features.sequences import Sequences, encode
 from saga.forecaster import Forecaster
-from saga.requests import Draws, Precision
+from saga.requests import Draws
 from saga.simulation.ensemble import simulation_pool
-from saga.simulation.matmul import has_bfloat16
 from saga.simulation.rollout import Rollout, RolloutOptions
 
 PATHS, YEARS = 500, 20
@@ -128,7 +127,6 @@ def main() -> None:
     panel = generated_persons(args.persons)
     sequences = encode(panel, forecaster.transforms, forecaster.calendar)
     kinds = ["exact", "light"] if forecaster.network.light is not None else ["exact"]
-    precisions: tuple[Precision, ...] = ("float32", "bfloat16") if has_bfloat16() else ("float32",)
     print(
         f"{args.bundle} ({forecaster.bundle.parameters:,} parameters), {PATHS} paths x {YEARS} "
         f"years,\n{args.workers} processes of one thread, {processor()} "
@@ -136,20 +134,16 @@ def main() -> None:
     )
     print("| rollout | ms per person | against exact |\n|---|---|---|")
     exact = 0.0
-    for precision in precisions:
-        for kind in kinds:
-            rollout = Rollout(
-                forecaster.network,
-                forecaster.calendar,
-                forecaster.process,
-                RolloutOptions(PATHS, 1, light=kind == "light", precision=precision),
-            )
-            milliseconds = rollout_cost(rollout, sequences, args.workers)
-            exact = exact or milliseconds
-            print(
-                f"| {kind}, {precision} | {milliseconds:.1f} | {milliseconds / exact:.2f} |",
-                flush=True,
-            )
+    for kind in kinds:
+        rollout = Rollout(
+            forecaster.network,
+            forecaster.calendar,
+            forecaster.process,
+            RolloutOptions(PATHS, 1, light=kind == "light"),
+        )
+        milliseconds = rollout_cost(rollout, sequences, args.workers)
+        exact = exact or milliseconds
+        print(f"| {kind} | {milliseconds:.1f} | {milliseconds / exact:.2f} |", flush=True)
     if args.deepar:
         deepar = deepar_cost()
         print(f"| GluonTS DeepAR 2 x 96 | {deepar:.0f} | {deepar / exact:.1f} |")

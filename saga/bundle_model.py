@@ -30,7 +30,7 @@ from saga.macro.scenarios import SCENARIOS, Scenario, ScenarioSource, scenario_f
 from saga.model import Saga
 from saga.model.members import Member, build_members, shared_transforms
 from saga.paths import Paths
-from saga.requests import Draws, Precision, Progress, RolloutName
+from saga.requests import Draws, Progress, RolloutName
 from saga.simulation.ensemble import MemberSequences, average_marginals, simulation_pool
 from saga.simulation.group_layer import GroupLayer
 from saga.simulation.marginals import DirectMarginals, macro_nodes
@@ -63,7 +63,6 @@ class BundleModel:
         groups: The economy of groups; None if the bundle has none.
         calendar: The macro covariates of each year.
         rollout: How paths are simulated.
-        precision: Precision of a rollout's matrix products.
         threads: Number of threads.
         workers: Number of processes for many persons.
     """
@@ -75,7 +74,6 @@ class BundleModel:
     groups: GroupLayer | None
     calendar: Calendar
     rollout: RolloutName
-    precision: Precision
     threads: int
     workers: int
 
@@ -86,17 +84,13 @@ class BundleModel:
         facts: Facts,
         *,
         rollout: RolloutName,
-        precision: Precision,
         threads: int | None,
         workers: int,
     ) -> Self:
         """Build the networks and trees of a bundle; arguments and errors as in `Forecaster`."""
-        for kind, option, names in (
-            ("precision", precision, get_args(Precision)),
-            ("rollout", rollout, get_args(RolloutName)),
-        ):
-            if option not in names:
-                raise UsageError(f"There is no {kind} {option!r}. Use one of {', '.join(names)}.")
+        if rollout not in get_args(RolloutName):
+            names = ", ".join(get_args(RolloutName))
+            raise UsageError(f"There is no rollout {rollout!r}. Use one of {names}.")
         if threads is not None and threads < 1:
             raise UsageError(f"The number of threads is 1 or more, not {threads}.")
         members = build_members(bundle.config, bundle.transforms, bundle.weights)
@@ -113,7 +107,6 @@ class BundleModel:
             None if groups is None else GroupLayer(GroupTrends.from_dict(groups), transforms),
             calendar,
             rollout,
-            precision,
             threads or cpu_count(),
             workers,
         )
@@ -241,7 +234,6 @@ class BundleModel:
             scenario=self.scenario(draws.scenario),
             rhythm=self.transforms.rhythm,
             light=self.rollout == "light",
-            precision=self.precision,
             n_members=len(self.members),
         )
         return [

@@ -69,7 +69,6 @@ from saga.requests import (
     ForecastRequest,
     LifetimeRequest,
     PensionRequest,
-    Precision,
     Progress,
     Request,
     RolloutName,
@@ -107,7 +106,6 @@ class Forecaster(Summarised):
         threads: int | None = None,
         workers: int = 1,
         rollout: RolloutName | None = None,
-        precision: Precision = "float32",
         facts: Facts | None = None,
     ) -> None:
         """Build the network and the calibrator of a bundle.
@@ -119,12 +117,11 @@ class Forecaster(Summarised):
                 needs `if __name__ == "__main__"`. Neither this nor `threads` changes a number.
             rollout: How paths are simulated; None for the rollout of the calibration. With
                 another rollout, the guarantee of present values is "extrapolated".
-            precision: Precision of a rollout's matrix products (`saga.simulation.matmul`).
             facts: Dated facts: tax rules, prices, and macro series after those of the bundle. None:
                 the shipped ones.
 
         Raises:
-            UsageError: If the bundle has no such rollout, or the precision is unknown.
+            UsageError: If the bundle has no such rollout.
             BundleError: If the bundle has trees and their library is missing.
         """
         calibrated_rollout = bundle.metrics.get("calibration", {}).get("rollout", "exact")
@@ -133,7 +130,6 @@ class Forecaster(Summarised):
             bundle,
             self.facts,
             rollout=rollout or calibrated_rollout,
-            precision=precision,
             threads=threads,
             workers=workers,
         )
@@ -155,7 +151,6 @@ class Forecaster(Summarised):
         threads: int | None = None,
         workers: int = 1,
         rollout: RolloutName | None = None,
-        precision: Precision = "float32",
         facts: Facts | None = None,
     ) -> Forecaster:
         """Load and verify a bundle directory; arguments as in the constructor.
@@ -172,7 +167,6 @@ class Forecaster(Summarised):
             threads=threads,
             workers=workers,
             rollout=rollout,
-            precision=precision,
             facts=facts,
         )
 
@@ -297,7 +291,6 @@ class Forecaster(Summarised):
             "seed": draws.seed,
             "paths": draws.n_paths,
             "rollout": self.rollout,
-            "precision": self.model.precision,
             "scenario": scenario.name if scenario else "baseline",
             **({"scenario_digest": scenario.digest} if scenario else {}),
             "currency": self.transforms.currency,
@@ -353,10 +346,6 @@ class Forecaster(Summarised):
         `compared` are the panel's records beside those of training, if they are compared already.
         """
         process, groups = self.process, self.model.groups
-        is_unusual = {
-            "rollout": not self._calibrated_paths,
-            "precision": self.model.precision != "float32",
-        }
         training = Training(
             self.records,
             process.last_known if process else None,
@@ -372,7 +361,7 @@ class Forecaster(Summarised):
             self.transforms,
             training,
             scenario=self.scenario(draws.scenario),
-            path_options=[option for option in is_unusual if is_unusual[option]],
+            other_rollout=not self._calibrated_paths,
             compared=compared,
         )
 

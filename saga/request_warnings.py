@@ -5,7 +5,7 @@ Each function finds the warnings of one idea; `find_warnings` asks them all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,7 +65,7 @@ def find_warnings(
     training: Training,
     *,
     scenario: Scenario | None = None,
-    path_options: Sequence[str] = (),
+    other_rollout: bool = False,
     compared: ComparedRecords | None = None,
 ) -> tuple[ForecastWarning, ...]:
     """All warnings of a request for the persons of a panel, at most 20 of one kind.
@@ -78,8 +78,7 @@ def find_warnings(
             are compared with them.
         training: What the forecaster was made from.
         scenario: The scenario of the draws.
-        path_options: Options of simulated paths that are not the usual ones: "precision", or
-            "rollout" if it is another one than that of the calibration.
+        other_rollout: Whether the rollout is another one than that of the calibration.
         compared: The panel's records beside those of training, if they are compared already.
     """
     columns = (panel.frame[name].to_numpy() for name in ("birth_year", "year"))
@@ -88,7 +87,7 @@ def find_warnings(
         [
             *_about_training(panel, ends, training),
             *_beyond_span(panel, ends, request, training.records),
-            *_without_effect(request, draws, path_options),
+            *_without_effect(request, draws, other_rollout=other_rollout),
             *(_about_scenario(panel, ends, request, scenario, training) if scenario else ()),
             *_beyond_age(panel, ends, request),
             *_outside_ages(panel),
@@ -197,7 +196,7 @@ def pension_warnings(
 
 
 def _without_effect(
-    request: Request, draws: Draws, path_options: Sequence[str]
+    request: Request, draws: Draws, *, other_rollout: bool
 ) -> Iterator[ForecastWarning]:
     if request.needs_paths:
         return
@@ -205,7 +204,7 @@ def _without_effect(
     for option, name, is_given in (
         ("paths", "number of paths", draws.n_paths != PATHS),
         ("seed", "seed", draws.seed != 0),
-        *((name, name, name in path_options) for name in ("rollout", "precision")),
+        ("rollout", "rollout", other_rollout),
     ):
         if is_given:
             yield ForecastWarning("no-effect", f"The {name} {why}", option=option)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 CalibrationMethod = Literal["sets", "cqr", "cv+"]
 OnError = Literal["fail", "drop"]
-Precision = Literal["float32", "bfloat16"]
 PensionSource = NewType("PensionSource", str)  # name of a shipped rule, or text of a rule file
 Product = Literal["forecasts", "lifetimes", "paths", "pensions"]
 JobProduct = Literal["forecasts", "lifetimes", "paths", "pensions", "populations"]

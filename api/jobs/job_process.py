@@ -165,7 +165,6 @@ def _recipe(folder: JobFolder, options: JobOptions, settings: Settings, holder: 
         request.of_paths if isinstance(request, PopulationRequest) else request,
         options.draws(),
         settings.rollout,
-        settings.precision,
         settings.facts,
     )
     if settings.database is None:

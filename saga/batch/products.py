@@ -21,7 +21,6 @@ from saga.requests import (
     Draws,
     ForecastRequest,
     PathsRequest,
-    Precision,
     Request,
     RolloutName,
 )
@@ -46,7 +45,6 @@ class Recipe:
     request: Request = ForecastRequest()
     draws: Draws = Draws()
     rollout: RolloutName | None = None
-    precision: Precision = "float32"
     facts: str | Path | None = None  # a folder or file with an office's own
 
     def describe(self) -> dict[str, object]:
@@ -72,7 +70,6 @@ class Recipe:
             "seed": self.draws.seed,
             "scenario": scenario,
             "rollout": self.rollout,
-            "precision": self.precision,
             "facts": open_facts(self.facts).digest,
             "code_version": current_version(),
         }
@@ -89,7 +86,6 @@ class Recipe:
             self.bundle,
             threads=1,
             rollout=self.rollout,
-            precision=self.precision,
             facts=open_facts(self.facts),
         )
 

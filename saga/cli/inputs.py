@@ -18,7 +18,7 @@ import typer
 from saga.cli import console
 from saga.cli.options import read_prices
 from saga.errors import InputError, Problem, UsageError
-from saga.requests import MAX_HORIZON, OnError, Option, Precision, RolloutName
+from saga.requests import MAX_HORIZON, OnError, Option, RolloutName
 from saga.summaries import count, format_counts
 
 if TYPE_CHECKING:
@@ -216,14 +216,6 @@ class Model:
             show_default="as calibrated",
         ),
     ] = None
-    precision: Annotated[
-        Precision | None,
-        typer.Option(
-            "--precision",
-            help="float32; or bfloat16, faster if the processor has units for it.",
-            show_default="float32",
-        ),
-    ] = None
     threads: Annotated[
         int | None,
         typer.Option(
@@ -252,24 +244,13 @@ class Model:
         """The forecaster of the bundle, with these dated facts or the shipped ones."""
         from saga.forecaster import Forecaster
 
-        self.note_precision()
         return Forecaster.load(
             self.directory,
             threads=self.threads,
             workers=self.workers,
             rollout=self.rollout,
-            precision=self.precision or "float32",
             facts=facts,
         )
-
-    def note_precision(self) -> None:
-        """Print a note if another precision would be faster on this processor."""
-        from saga.simulation.matmul import has_bfloat16
-
-        if self.precision == "bfloat16" and not has_bfloat16():
-            console.note(
-                "This processor has no units for bfloat16: without --precision it would be faster."
-            )
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def score(
     context: typer.Context,
-    model: Annotated[Model, Only("bundle", "rollout", "precision")],
+    model: Annotated[Model, Only("bundle", "rollout")],
     request: Request,
     draws: Draws,
     reading: Annotated[ReadingUntil, Only("mapping", "prices", "origin", "facts", "on_error")],
@@ -115,7 +115,6 @@ def score(
         request,
         draws,
         model.rollout,
-        model.precision or "float32",
         reading.facts,
     )
     if ledger.database is not None:
@@ -129,7 +128,6 @@ def score(
             holder=ledger.holder,
             record=ledger.record,
         )
-    model.note_precision()
     part = ALL_PARTITIONS if shard is None else Shard.parse(shard)
     rows = Source(
         source, reading.mapping, reading.prices, reading.on_error, reading.facts, reading.origin

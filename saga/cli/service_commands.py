@@ -52,7 +52,6 @@ def serve(
     from saga.api.server import serve as run_service
     from saga.api.settings import Settings
 
-    model.note_precision()
     settings = Settings.of(
         bundle=model.directory,
         host=host,
@@ -62,7 +61,6 @@ def serve(
         workers=workers,
         threads=model.threads,
         rollout=model.rollout,
-        precision=model.precision,
     )
     try:
         run_service(settings)
@@ -75,7 +73,7 @@ def work(
         Path,
         typer.Argument(envvar="SAGA_JOBS", metavar="JOBS", help="Folder of jobs of the service."),
     ],
-    model: Annotated[Model, Only("bundle", "rollout", "precision")],
+    model: Annotated[Model, Only("bundle", "rollout")],
     processes: Annotated[
         int | None,
         typer.Option(min=1, help="Processes that compute one job.", show_default="1"),
@@ -86,12 +84,10 @@ def work(
     from saga.api.settings import Settings
     from saga.bundle import Bundle
 
-    model.note_precision()
     settings = Settings.of(
         jobs=jobs,
         bundle=model.directory,
         rollout=model.rollout,
-        precision=model.precision,
         job_processes=processes,
     )
     Bundle.load(settings.bundle)  # an error of the bundle is told now, not by the first job

@@ -35,7 +35,7 @@ from saga.model import Saga
 from saga.model.heads.head import Head, Predictive
 from saga.requests import MAX_HORIZON
 from saga.schema import MAX_AGE
-from saga.simulation.matmul import at_precision
+from saga.simulation.matmul import with_affine_layers
 from saga.simulation.pool import single_threaded, split_persons, thread_pool
 from saga.simulation.rollout import (
     MAX_STEPS,
@@ -126,8 +126,8 @@ class DirectMarginals:
         self._group_size = 1  # until it is found
         self.network, self.scenario = network, scenario
         with torch.inference_mode():
-            self.direct = at_precision(network.direct, "float32")
-            self.head = at_precision(network.head, "float32")
+            self.direct = with_affine_layers(network.direct)
+            self.head = with_affine_layers(network.head)
         self.rhythm, self.units = transforms.rhythm, transforms.units
         self.grid = marginal_grid(transforms)
         self.z = torch.from_numpy(self.grid.astype(np.float32))

@@ -1,16 +1,13 @@
-"""Matrix products of simulated paths, in float32 or bfloat16, by the fastest library.
+"""Matrix products of simulated paths, in float32, by the fastest library.
 
-These products take most of a rollout's time. For float32, PyTorch calls MKL, which uses only half
-of the 512-bit vectors on processors of makers other than Intel. oneDNN, which is part of PyTorch,
-uses all of them, so it is used if the processor has such vectors. The choice depends on the
-processor, not on timing, so the same machine always gives the same bits. bfloat16 rounds the
-factors and the result of a product to 8 bits, and sums in float32. It is several times as fast if
-the processor has units for it, and slower otherwise.
+These products take most of a rollout's time. PyTorch calls MKL, which uses only half of the 512-bit
+vectors on processors of makers other than Intel. oneDNN, which is part of PyTorch, uses all of
+them, so it is used if the processor has such vectors. The choice depends on the processor, not on
+timing, so the same machine always gives the same bits.
 """
 
 from __future__ import annotations
 
-import platform
 from copy import deepcopy
 from functools import cache
 from typing import TypeVar
@@ -19,36 +16,30 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saga.requests import Precision
-
 _MIN_WIDTH = 16  # a linear layer with fewer inputs is not replaced
 
 
 class Affine(nn.Module):
-    """An affine map at a precision, for inference: x (..., in) -> (..., out).
-
-    With bfloat16 the result is bfloat16, whatever the type of x.
-    """
+    """An affine map, for inference: x (..., in) -> (..., out)."""
 
     weight: Tensor
     bias: Tensor | None
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, precision: Precision) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         """Weight (out, in), bias (out,)."""
         super().__init__()
-        dtype = getattr(torch, precision)
-        self.register_buffer("weight", weight.detach().to(dtype).contiguous())
+        self.register_buffer("weight", weight.detach().contiguous())
         # Contiguous: oneDNN ignores the strides of a bias.
-        self.register_buffer("bias", None if bias is None else bias.detach().to(dtype).contiguous())
+        self.register_buffer("bias", None if bias is None else bias.detach().contiguous())
 
     def forward(self, x: Tensor) -> Tensor:
         """The map: x W^T + b."""
-        return product(x.to(self.weight.dtype), self.weight, self.bias)
+        return product(x, self.weight, self.bias)
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Product (..., out) of x (..., in), weight (out, in) and bias (out,), all of one type."""
-    if x.dtype == torch.float32 and has_wide_vectors():
+    """Product (..., out) of x (..., in), weight (out, in) and bias (out,)."""
+    if has_wide_vectors():
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return out
     return F.linear(x, weight, bias)
@@ -57,13 +48,13 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def at_precision(module: Module, precision: Precision) -> Module:
+def with_affine_layers(module: Module) -> Module:
     """A copy of the module with `Affine` layers instead of large linear layers."""
     copy = deepcopy(module)
     for parent in list(copy.modules()):
         for name, child in parent.named_children():
             if isinstance(child, nn.Linear) and child.in_features >= _MIN_WIDTH:
-                setattr(parent, name, Affine(child.weight, child.bias, precision))
+                setattr(parent, name, Affine(child.weight, child.bias))
     return copy
 
 
@@ -88,16 +79,5 @@ def has_matrix_units() -> bool:
     """Whether the processor has bfloat16 matrix units (AMX), several times as fast as float32."""
     try:
         return bool(torch.cpu._is_amx_tile_supported())
-    except (AttributeError, RuntimeError):
-        return False
-
-
-def has_bfloat16() -> bool:
-    """Whether the processor has bfloat16 units, without which bfloat16 is slower than float32."""
-    try:
-        # On x86 oneDNN also reports processors that only emulate bfloat16.
-        if platform.machine().lower() in ("x86_64", "amd64"):
-            return bool(torch.cpu._is_avx512_bf16_supported())
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     except (AttributeError, RuntimeError):
         return False

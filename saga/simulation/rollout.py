@@ -1,8 +1,8 @@
 """Monte-Carlo paths: encode the record once, then advance every path year by year.
 
 A person's numbers depend only on the weights, the person's record, the macro process or scenario,
-the seed, the number of paths and the member of an ensemble. With one machine and precision they are
-bitwise the same in any batch, order, engine or worker, for three reasons:
+the seed, the number of paths and the member of an ensemble. On one machine they are bitwise the
+same in any batch, order, engine or worker, for three reasons:
 
 - Random numbers are keyed by (seed, person, year), see `saga.simulation.path_numbers`.
 - Persons are computed together only if, on this machine, the bits of a row of a matrix product do
@@ -37,9 +37,8 @@ from saga.macro.history import log_wage_index
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario
 from saga.model import Saga
-from saga.requests import Precision
 from saga.schema import MAX_AGE, MIN_AGE
-from saga.simulation.matmul import Affine, at_precision, product
+from saga.simulation.matmul import Affine, product, with_affine_layers
 from saga.simulation.path_numbers import path_orders, path_uniforms
 from saga.simulation.pool import single_threaded
 from saga.simulation.steppers import Records, choose_stepper
@@ -52,8 +51,8 @@ VECTOR = 32  # numbers per iteration of elementwise loops: two registers of 512 
 _REUSED_BYTES = 31 * 2**20  # below the 32 MiB from which glibc never reuses memory
 
 
-# Persons, rows of each, shape of the weight, whether there is a bias, type, whether it is `Affine`.
-_ProductShape = tuple[int, int, int, int, bool, torch.dtype, bool]
+# Persons, rows of each, shape of the weight, whether there is a bias, whether it is `Affine`.
+_ProductShape = tuple[int, int, int, int, bool, bool]
 _independent: dict[_ProductShape, bool] = {}  # products that `_rows_are_independent` has tested
 
 
@@ -67,7 +66,6 @@ class RolloutOptions:
         scenario: Macro scenario; None draws all macro series.
         rhythm: Years per step, equal to the distance between records in training.
         light: Advance paths by the fast cell instead of the backbone.
-        precision: Precision of products over paths (`saga.simulation.matmul`).
         member: Number of the ensemble's member that advances these paths.
         n_members: Number of members; path k follows member k mod `n_members`.
     """
@@ -77,7 +75,6 @@ class RolloutOptions:
     scenario: Scenario | None = None
     rhythm: int = 1
     light: bool = False
-    precision: Precision = "float32"
     member: int = 0
     n_members: int = 1
 
@@ -113,10 +110,8 @@ class Rollout:
         self.options, numbers = options, options.path_numbers
         self.n_paths, self.columns = len(numbers), numbers[fill_vectors(len(numbers))]
         with torch.inference_mode():
-            self.start_stepper, self.step_modules = choose_stepper(
-                network, light=options.light, precision=options.precision
-            )
-            self.head = at_precision(network.head, options.precision)
+            self.start_stepper, self.step_modules = choose_stepper(network, light=options.light)
+            self.head = with_affine_layers(network.head)
         self.macro_futures = lru_cache(maxsize=64)(self._macro_futures)
         # After a block of this size is freed, glibc reuses the memory of smaller blocks.
         # Otherwise every simulated year would request memory from the system again.
@@ -292,14 +287,12 @@ def _product_shapes(modules: Iterable[torch.nn.Module], n_paths: int) -> set[_Pr
     """The products of the modules for a group of persons with `n_paths` rows each."""
     layers = [layer for module in modules for layer in module.modules()]
     shapes = {
-        (*layer.weight.shape, layer.bias is not None, layer.weight.dtype, isinstance(layer, Affine))
+        (*layer.weight.shape, layer.bias is not None, isinstance(layer, Affine))
         for layer in layers
         if isinstance(layer, torch.nn.Linear | Affine)
     }
     lstm = [layer for layer in layers if isinstance(layer, torch.nn.LSTM)]
-    shapes |= {
-        (4 * layer.hidden_size, layer.input_size, True, torch.float32, False) for layer in lstm
-    }
+    shapes |= {(4 * layer.hidden_size, layer.input_size, True, False) for layer in lstm}
     n_persons = max(2, GROUP_ROWS // n_paths)  # as in a group: large products use other kernels
     return {(n_persons, rows, *shape) for rows in (n_paths, MAX_STEPS + 1) for shape in shapes}
 
@@ -316,11 +309,11 @@ def _rows_are_independent(shapes: set[_ProductShape]) -> bool:
 
 
 def _product_rows_are_independent(
-    n_persons: int, rows: int, out: int, size: int, bias: bool, dtype: torch.dtype, affine: bool
+    n_persons: int, rows: int, out: int, size: int, bias: bool, affine: bool
 ) -> bool:
     generator = torch.Generator().manual_seed(0)
     x, weight, shift = (
-        torch.randn(shape, generator=generator).to(dtype)
+        torch.randn(shape, generator=generator)
         for shape in ((n_persons, rows, size), (out, size), (out,))
     )
     multiply = product if affine else F.linear

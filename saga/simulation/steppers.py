@@ -8,9 +8,7 @@ brings its own. Persons without further years to simulate leave the group from i
 Linear maps that always follow one another are multiplied once per network, so a step needs few
 passes over memory; up to rounding the arithmetic is that of `saga.model`. The rows of every matrix
 product are the paths of one or several persons, so a person's numbers are the same in any group
-(`saga.simulation.rollout`). Records, attention and residual streams are float32. The chosen
-precision applies to products over paths, and between the two products of a hidden layer. Backbones
-other than the decoder always use float32; the chosen precision still applies to the head.
+(`saga.simulation.rollout`).
 """
 
 from __future__ import annotations
@@ -27,9 +25,8 @@ from saga.model import Saga
 from saga.model.backbones import Decoder
 from saga.model.decoder import Block, attend_with_cache, rotate, rotation
 from saga.model.fast_cell import RecordSummary
-from saga.requests import Precision
 from saga.schema import MAX_AGE, MIN_AGE
-from saga.simulation.matmul import Affine, at_precision
+from saga.simulation.matmul import Affine, with_affine_layers
 
 
 class Records(NamedTuple):
@@ -66,37 +63,33 @@ class Stepper(Protocol):
 StartStepper = Callable[[Records, int, int, int], Stepper]
 
 
-def choose_stepper(
-    network: Saga, *, light: bool, precision: Precision = "float32"
-) -> tuple[StartStepper, list[nn.Module]]:
+def choose_stepper(network: Saga, *, light: bool) -> tuple[StartStepper, list[nn.Module]]:
     """A function that starts steppers, and the modules that multiply paths, without the head.
 
     `light` selects the fast cell. Raises UsageError if the network was trained without it.
     """
     if light:
-        cell_maps = _CellMaps(network, precision)
+        cell_maps = _CellMaps(network)
         return partial(CellStepper, cell_maps), cell_maps.modules
     if isinstance(network.blocks, Decoder):
-        decoder_maps = _DecoderMaps(network, precision)
+        decoder_maps = _DecoderMaps(network)
         return partial(DecoderStepper, decoder_maps), decoder_maps.modules
     start: StartStepper = network.blocks.start_stepper(network)
     return start, []
 
 
 class _DecoderMaps:
-    """The decoder's linear maps for a rollout at a precision."""
+    """The decoder's linear maps for a rollout."""
 
-    def __init__(self, network: Saga, precision: Precision) -> None:
+    def __init__(self, network: Saga) -> None:
         self.network, self.span, tokens = network, network.decoder.span, network.tokens
         # A token is the input of the first block and of the skip to the head: one map for both.
         identity = torch.eye(network.config.width)
         self.token_map = torch.cat([identity, network.skip.weight]).T.contiguous()
-        self.earnings = Affine((tokens.earnings.weight.T @ self.token_map).T, None, precision)
+        self.earnings = Affine((tokens.earnings.weight.T @ self.token_map).T, None)
         self.age = tokens.age.weight @ self.token_map
-        self.stack = [at_precision(block, precision) for block in network.decoder.stack]
-        self.projections = [
-            _projections_by_age(block, precision) for block in network.decoder.stack
-        ]
+        self.stack = [with_affine_layers(block) for block in network.decoder.stack]
+        self.projections = [_projections_by_age(block) for block in network.decoder.stack]
         first_projections = [by_age[0] for by_age in self.projections]
         self.modules: list[nn.Module] = [self.earnings, *self.stack, *first_projections]
 
@@ -128,7 +121,7 @@ class DecoderStepper:
         """See `Stepper.step`."""
         maps, net, age_index = self.maps, self.maps.network, (age - MIN_AGE).tolist()
         n = len(z)
-        token = maps.earnings(net.tokens.encode_earnings(state, z)).to(self.constant)
+        token = maps.earnings(net.tokens.encode_earnings(state, z))
         token = token.add_((maps.age[age_index] + self.constant[:n])[:, None])
         x, skip = token.chunk(2, -1)
         # Index of the first year within the span, in the record and in the path.
@@ -142,7 +135,7 @@ class DecoderStepper:
         ):
             normed, attended = block.norm_attention(x), torch.empty_like(x)
             for i in range(n):
-                projected = projections[age_index[i]](normed[i]).to(x)
+                projected = projections[age_index[i]](normed[i])
                 self._attend(layer, i, projected, first_in_record[i], first_in_path, attended[i])
             x = block.finish(x, attended)
         self.steps_done += 1
@@ -172,7 +165,7 @@ class DecoderStepper:
         )
 
 
-def _projections_by_age(block: Block, precision: Precision) -> list[Affine]:
+def _projections_by_age(block: Block) -> list[Affine]:
     """Maps to scaled queries, key and value at each age 16-64, with the rotation."""
     size, out = block.size, block.qkv.out_features
     cos, sin = rotation(torch.arange(MIN_AGE, MAX_AGE + 1), size)
@@ -182,20 +175,18 @@ def _projections_by_age(block: Block, precision: Precision) -> list[Affine]:
     rotated = rotate(qk, cos[:, None, None], sin[:, None, None]).transpose(2, 3)
     rotated[:, :-1] *= size**-0.5
     by_age = torch.cat([rotated.flatten(1, 2), value.expand(len(cos), -1, -1)], 1)
-    return [Affine(matrix[:, :-1], matrix[:, -1], precision) for matrix in by_age]
+    return [Affine(matrix[:, :-1], matrix[:, -1]) for matrix in by_age]
 
 
 class _CellMaps:
-    """The fast cell's linear maps at a precision."""
+    """The fast cell's linear maps."""
 
-    def __init__(self, network: Saga, precision: Precision) -> None:
+    def __init__(self, network: Saga) -> None:
         cell = self.cell = network.fast_cell()
         self.network, self.tokens = network, network.tokens
         # Earnings and state enter the cell's hidden layer by one product.
-        self.inner = Affine(torch.cat([cell.earnings.weight, cell.up.weight], 1), None, precision)
-        self.down, self.out = (
-            Affine(layer.weight, layer.bias, precision) for layer in (cell.down, cell.out)
-        )
+        self.inner = Affine(torch.cat([cell.earnings.weight, cell.up.weight], 1), None)
+        self.down, self.out = (Affine(layer.weight, layer.bias) for layer in (cell.down, cell.out))
         self.modules: list[nn.Module] = [self.inner, self.down, self.out]
         self.decay = torch.sigmoid(cell.decay)
 
@@ -220,9 +211,9 @@ class CellStepper:
         earnings = maps.tokens.encode_earnings(state, z)
         inner = maps.inner(torch.cat([earnings, self.state[:n]], -1))
         inner.add_(self.bias[:n] + cell.age.weight[age - MIN_AGE, None]).relu_()
-        update = maps.down(inner.mul_(inner)).to(self.state)
+        update = maps.down(inner.mul_(inner))
         self.state = cell.norm(update.addcmul_(self.state[:n], maps.decay))
-        hidden: Tensor = maps.out(self.state).to(update)
+        hidden: Tensor = maps.out(self.state)
         return hidden.add_(self.summary.hidden[:n])
 
 

@@ -212,13 +212,11 @@ def test_rows_outside_the_ages_are_counted() -> None:
 def test_options_without_effect_are_named() -> None:
     panel = panel_of(ordinary(2))
     for request, options in (
-        (ForecastRequest(horizons=(1,)), ["paths", "seed", "rollout", "precision"]),
+        (ForecastRequest(horizons=(1,)), ["paths", "seed", "rollout"]),
         (LifetimeRequest(), []),
         (PathsRequest(), []),
     ):
-        warnings = find_warnings(
-            panel, request, Draws(20, 3), PLAIN, WIDE, path_options=("rollout", "precision")
-        )
+        warnings = find_warnings(panel, request, Draws(20, 3), PLAIN, WIDE, other_rollout=True)
         assert [w.option for w in warnings] == options
         assert {w.code for w in warnings} <= {"no-effect"}
     late = Scenario("late", {2030: (0.1, 0.0, 0.02)})

@@ -17,9 +17,7 @@ STUDIES = sorted(
 )
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 # Of the studies that no other test runs, and that can be short: arguments that make them so.
-SHORT = {
-    "rollout_accuracy": "REGISTER --bundle BUNDLE --persons 20 --paths 4 --workers 1",
-}
+SHORT = {}
 
 
 class ParserMadeError(Exception):

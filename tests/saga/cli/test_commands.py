@@ -147,34 +147,6 @@ def test_the_screen_shows_the_widest_set_that_there_is(
     assert headings_of(table) == headings
 
 
-def test_bfloat16_is_in_the_provenance_and_rounds_but_keeps_the_guarantees(
-    tiny_bundle: Path, people: Path, tmp_path: Path
-) -> None:
-    common = f"--bundle {tiny_bundle} --paths 20 --precision"
-    files = {precision: tmp_path / f"{precision}.parquet" for precision in ("float32", "bfloat16")}
-    for precision, out in files.items():
-        done(f"lifetime {people} --out {out}", common, precision)
-        assert read_provenance(out)["precision"] == precision
-    done(f"score {people} {tmp_path / 'scored'} --product lifetimes", common, "bfloat16")
-    exact, rounded = map(pl.read_parquet, files.values())
-    assert exact["mean"].to_list() != rounded["mean"].to_list()
-    assert exact["guarantee_90"].equals(rounded["guarantee_90"])
-    assert (
-        pl.read_parquet(tmp_path / "scored" / "*.parquet")["mean"].to_list()
-        == rounded["mean"].to_list()
-    )
-
-
-def test_the_precision_of_paths_does_not_change_a_forecast(
-    tiny_bundle: Path, people: Path, tmp_path: Path
-) -> None:
-    for out, precision in (("a.parquet", "float32"), ("b.parquet", "bfloat16")):
-        common = f"--bundle {tiny_bundle} --precision {precision}"
-        result = done(f"forecast {people} --out {tmp_path / out}", common)
-    assert "precision has no effect" in error_text(result)
-    assert pl.read_parquet(tmp_path / "a.parquet").equals(pl.read_parquet(tmp_path / "b.parquet"))
-
-
 def test_lifetimes_of_ten_persons_are_shown_as_a_distribution_and_have_a_tax(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:

@@ -22,7 +22,6 @@ from saga.macro.history import sweden
 from saga.macro.process import MacroProcess
 from saga.model import ModelConfig, Saga
 from saga.model.config import HeadName
-from saga.requests import Precision
 from saga.schema import CATEGORICAL
 from saga.simulation import rollout as rollout_module
 from saga.simulation import steppers
@@ -106,9 +105,8 @@ def build_rollout(
     seed: int = 5,
     light: bool = False,
     rhythm: int = 1,
-    precision: Precision = "float32",
 ) -> Rollout:
-    options = RolloutOptions(n_paths, seed, rhythm=rhythm, light=light, precision=precision)
+    options = RolloutOptions(n_paths, seed, rhythm=rhythm, light=light)
     return Rollout(network, CALENDAR, PROCESS, options)
 
 
@@ -319,13 +317,12 @@ def test_numbers_do_not_depend_on_order_or_horizon(
     np.testing.assert_array_equal(np.stack(shorter), np.stack(longer)[:, :3])
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("kind", "light"), [*KINDS, ("short", False)])
 def test_numbers_are_bitwise_the_same_in_any_group(
-    networks: dict[str, Saga], sequences: Sequences, kind: str, light: bool, precision: Precision
+    networks: dict[str, Saga], sequences: Sequences, kind: str, light: bool
 ) -> None:
     """45 paths do not fill whole vectors, so a person's last ones are inside the array."""
-    rollout = build_rollout(networks[kind], 45, light=light, precision=precision)
+    rollout = build_rollout(networks[kind], 45, light=light)
     assert rollout.group_size(1_000) > 1
     steps = np.array([12, 3, 17, 1, 7, 12])
     persons = np.array([5, 0, 33, 61, 7, 78])
