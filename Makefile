@@ -10,7 +10,7 @@ WORKERS ?= 3
 BUILD ?= build/bundle
 SYSTEMS ?= linux windows
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-BENCH ?= rollout marginals register threads start_up
+BENCH ?= rollout marginals threads start_up
 
 BIN := .venv/bin
 PARALLEL := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0

@@ -1,11 +1,10 @@
-"""Every study has the options that its first lines name, and runs from its command."""
+"""Every study has the options that its first lines name."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import re
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -16,8 +15,6 @@ STUDIES = sorted(
     file.stem for file in FOLDER.glob("*.py") if "def main(" in file.read_text(encoding="utf-8")
 )
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
-# Of the studies that no other test runs, and that can be short: arguments that make them so.
-SHORT = {}
 
 
 class ParserMadeError(Exception):
@@ -47,22 +44,3 @@ def test_the_docstring_of_a_study_names_its_options(
     assert f"python -m studies.{name}" in command
     assert options - {"-h", "--help"} <= set(OPTION.findall(text))
     assert set(OPTION.findall(command)) <= options
-
-
-@pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # means of no person: there are so few
-@pytest.mark.parametrize("name", SHORT)
-def test_a_study_runs_from_its_command(
-    name: str,
-    register_dir: Path,
-    tiny_bundle: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    words = {"REGISTER": str(register_dir), "BUNDLE": str(tiny_bundle), "OUT": str(tmp_path)}
-    arguments = [words.get(word, word) for word in SHORT[name].split()]
-    monkeypatch.setattr("sys.argv", [name, *arguments])
-    with suppress(SystemExit):  # the verdict of so few persons does not matter
-        study(name).main()
-    assert len(capsys.readouterr().out.splitlines()) > 5, "there is no table"
