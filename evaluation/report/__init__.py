@@ -1,1 +1,1 @@
-"""Tables, charts and pages of an evaluation."""
+"""Tables and pages of an evaluation."""

@@ -1,4 +1,4 @@
-"""The pages of an evaluation: all tables as Markdown, and as one HTML file with charts."""
+"""The pages of an evaluation: all tables as Markdown, and as one HTML file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saga.evaluation.report.contest_charts import Picture, draw_charts
 from saga.evaluation.report.contest_summary import ContestSummary
 from saga.evaluation.report.evaluation_results import Results
 from saga.evaluation.report.paper import paper_tables
@@ -39,22 +38,16 @@ def write_pages(results: Results, out: Path) -> None:
     tables = [without_empty_columns(table) for table in tables]
     footer = "\n".join(f"- {name}: {value}" for name, value in results.provenance.items())
     text = f"# Results\n\n{to_markdown(tables)}\n{sources_of(tables)}\n\n{footer}\n"
-    page = to_html(tables, results.provenance, ContestSummary.of(results), draw_charts(results))
+    page = to_html(tables, results.provenance, ContestSummary.of(results))
     for name, content in zip(PAGES, (text, page), strict=True):
         write_page(out / name, content)
 
 
-def to_html(
-    tables: Sequence[Table],
-    provenance: Mapping[str, Any],
-    summary: ContestSummary,
-    charts: Sequence[Picture] = (),
-) -> str:
-    """One page without outside resources: the summary, the charts, the tables."""
+def to_html(tables: Sequence[Table], provenance: Mapping[str, Any], summary: ContestSummary) -> str:
+    """One page without outside resources: the summary, the tables."""
     values = {
         "summary": summary,
         "tables": tables,
-        "charts": charts,
         "provenance": provenance,
         "source": sources_of(tables),
     }

@@ -150,12 +150,6 @@ def walker() -> type[Walker]:
     return Walker
 
 
-@pytest.fixture
-def without_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages of a contest have their words and tables alone: charts take most of its time."""
-    monkeypatch.setattr("saga.evaluation.report.pages.draw_charts", lambda _: [])
-
-
 @pytest.fixture(autouse=True)
 def _few_origins(two_origins: None) -> None:
     """Calibrate with two origins a person."""

@@ -16,7 +16,6 @@ from saga.evaluation.contestants import Contestant, LazyContestant
 from saga.data.panel import Panel
 from saga.errors import UsageError
 
-pytestmark = pytest.mark.usefixtures("without_charts")
 Make = Callable[..., Panel]
 FILES = ("metrics.parquet", "comparisons.parquet", "cost.parquet", "tables.md")
 

@@ -25,7 +25,6 @@ from saga.files.tables import read_provenance
 from saga.paths import Paths
 from tests.evaluation.conftest import Walker
 
-pytestmark = pytest.mark.usefixtures("without_charts")
 Make = Callable[..., Panel]
 
 

@@ -89,12 +89,10 @@ def test_cuts_are_shares_of_the_reference_score_of_the_same_group(judged: Path) 
         assert row[-1].published
 
 
-def test_the_page_has_charts_and_no_outside_resource(judged: Path) -> None:
+def test_the_page_has_no_outside_resource(judged: Path) -> None:
     page = (judged / "tables.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == 3  # accuracy, coverage by group, differences
-    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "http://" not in page
     assert "https://" not in page
-    assert "&lt;svg" not in page
 
 
 @pytest.mark.parametrize(
