@@ -40,7 +40,6 @@ from saga.requests import (
     Request,
 )
 from saga.schema import COLUMNS, MAX_AMOUNT, MAX_CONTEXT_YEARS, Column
-from saga.tax.tax_reform import reform_from
 
 MAX_OUTCOMES = 100_000  # of one call
 MAX_CORRECTIONS = 5_000  # of one call
@@ -206,42 +205,11 @@ EntrantsInput = Annotated[
 ]
 
 
-class TaxReformBody(BaseModel):
-    """Changed tax rules, with the keys of a reform file; docs/method/tax.md explains them."""
-
-    model_config = ConfigDict(title="TaxReform", extra="forbid")
-    base: Annotated[
-        str, Field(pattern=r"^se-20\d\d$", description="Rules to start from, such as se-2026")
-    ]
-    uprating: requests.Uprating = Field(
-        "prices", description="What amounts follow after that year; prices: constant in real terms"
-    )
-    real_wage_growth: (
-        Annotated[
-            Real, Field(ge=-0.1, le=0.1, description="Assumed growth of real wages, a fraction")
-        ]
-        | None
-    ) = None
-    parameters: dict[str, Real] = Field({}, description="Changed parameters of the rules")
-
-    def to_reform(self) -> requests.TaxReform:
-        """The typed reform. Raises UsageError for a parameter that is unknown or not possible."""
-        return reform_from(self.model_dump(), "reform", "tax")
-
-
-# The names of rules; a file name must not be accepted over HTTP, unlike on the command line.
-Tax = Annotated[
-    Annotated[str, Field(pattern=f"^({_TAX_NAMES})$"), Tag("<word>")]
-    | Annotated[TaxReformBody, Tag("<reform>")],
-    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<reform>"),
-]
-
-
 # What JSON and a query have where the type of a request's field says too little.
 _SPECIAL: dict[str, Any] = {
     "scenario": Scenario | None,
     "reference": Scenario | None,
-    "tax": Tax,
+    "tax": Annotated[str, Field(pattern=f"^({_TAX_NAMES})$")],
     "coverage": Coverages,
     "inflow": list[EntrantsInput],
 }
@@ -312,8 +280,6 @@ OptionsT = TypeVar("OptionsT", bound=CallOptions)
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, TaxReformBody):
-        return value.to_reform()
     if isinstance(value, list):
         return [row.model_dump() if isinstance(row, BaseModel) else row for row in value]
     return value

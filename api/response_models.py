@@ -220,9 +220,7 @@ class Provenance(BaseModel):
     price_year: int
     trained_on: str
     facts: dict[str, str] = Field(description="Digest and source of the dated facts")
-    tax_rule: dict[str, Any] | None = Field(
-        None, description="Law, prices, uprating and changed parameters of the tax"
-    )
+    tax_rule: dict[str, Any] | None = Field(None, description="Law and prices of the tax")
     rows_excluded: dict[str, int] | None = Field(
         None, description="Rows of the request that were not used, by rule"
     )

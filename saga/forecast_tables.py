@@ -190,9 +190,9 @@ def _present_tax(
     paths: Paths, past: pl.DataFrame | None, request: LifetimeRequest, tax: TaxRule
 ) -> Array:
     """Present value (n, M) of the tax on the paths and, from `from_age`, on the observed past."""
-    taxes = tax.tax(paths.earnings, paths.years).astype(np.float32)
+    taxes = tax.tax(paths.earnings).astype(np.float32)
     if past is not None:
-        of_past = tax.tax(past["earnings"].to_numpy(), past["year"].to_numpy())
+        of_past = tax.tax(past["earnings"].to_numpy())
         past = past.with_columns(earnings=pl.Series(of_past))
     return _present_value(paths.with_earnings(taxes), past, request)
 

@@ -72,7 +72,6 @@ from saga.requests import (
     Progress,
     Request,
     RolloutName,
-    TaxSource,
 )
 from saga.schema import MAX_AGE, N_AGES
 from saga.states.codes import code_labels, code_numbers, code_sizes
@@ -299,13 +298,13 @@ class Forecaster(Summarised):
             "facts": self.facts.provenance(),
         }
 
-    def tax_rule(self, source: TaxSource) -> TaxRule:
+    def tax_rule(self, name: str) -> TaxRule:
         """The tax rule in the bundle's money.
 
         Raises UsageError if the bundle is in another currency, or the facts lack the rule's year.
         """
         money = self.transforms
-        return resolve_tax(source, self.facts, money.price_year, money.currency)
+        return resolve_tax(name, self.facts, money.price_year, money.currency)
 
     def wage_index(
         self, draws: Draws, trend: Callable[[NDArray[np.int64]], Array] | None = None

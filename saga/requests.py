@@ -37,7 +37,6 @@ JobProduct = Literal["forecasts", "lifetimes", "paths", "pensions", "populations
 Progress = Callable[[int, int], None]  # called with the number that is done, and the number in all
 RolloutName = Literal["exact", "light"]
 UnknownYears = Literal["null", "interpolate", "zero"]
-Uprating = Literal["prices", "wages", "law"]
 
 MAX_HORIZON = 30
 MAX_PATHS = 10_000
@@ -231,44 +230,12 @@ class ForecastRequest:
         return max(self.horizons[-1], self.bands or 1)
 
 
-@dataclass(frozen=True)
-class TaxReform:
-    """Changed tax rules: those of a year with other parameters, and the uprating of later years.
-
-    Args:
-        name: Name of the reform.
-        base: The rule from which it starts, such as se-2026.
-        uprating: What the amounts follow after that year: prices (they are constant in real terms),
-            wages, or the law (docs/method/tax.md).
-        real_wage_growth: Assumed growth of real wages a year, a fraction; None: the mean of the
-            facts.
-        parameters: Names and values of the changed parameters.
-
-    Raises:
-        UsageError: If the base is not the rule of a year.
-    """
-
-    name: str
-    base: str
-    uprating: Uprating = "prices"
-    real_wage_growth: float | None = None
-    parameters: tuple[tuple[str, float], ...] = ()
-
-    def __post_init__(self) -> None:
-        law_year_of(self.base)
-
-
-TaxSource = str | TaxReform
-"""A tax rule: none, paper, the rule of a year such as se-2026, or a reform."""
-
-
 def law_year_of(name: str) -> int:
     """The year of the rule `se-2026`. UsageError if the name is not of this form."""
     match = re.fullmatch(TAX_PATTERN, name)
     if match is None or match["year"] is None:
         raise UsageError(
-            f"There is no tax rule {name!r}. Use none, paper, the rule of a year such as se-2026, "
-            "or a reform."
+            f"There is no tax rule {name!r}. Use none, paper, or that of a year such as se-2026."
         )
     return int(match["year"])
 
@@ -281,7 +248,7 @@ class LifetimeRequest(_PathRequest):
         rate: Real discount rate a year, as a fraction above -0.5 and below 1.
         to_age: Last age that counts, 17 to 64.
         from_age: Age from which observed past earnings are added, or None for the future alone.
-        tax: Name of the tax rule (none, paper, se-2026), or a reform.
+        tax: Name of the tax rule: none, paper, or that of a year, such as se-2026.
         coverage: Coverage of the intervals, each strictly between 0 and 1; stored ascending.
         quantiles: Quantiles, each strictly between 0 and 1; stored ascending.
         unrounded: Whether amounts have all digits, instead of whole units of the currency.
@@ -315,8 +282,7 @@ class LifetimeRequest(_PathRequest):
         ),
     ] = None
     tax: Annotated[
-        TaxSource,
-        Option("Tax on each year's earnings: none, paper, that of a year (se-2026), or a reform."),
+        str, Option("Tax on each year's earnings: none, paper, or that of a year (se-2026).")
     ] = "none"
     coverage: _Coverage = LIFETIME_COVERAGE
     quantiles: _Quantiles = QUANTILES
@@ -501,7 +467,7 @@ class PopulationRequest:
         until: Last year; None: the one up to which the most values can be published.
         rate: Real discount rate of lifetimes.
         to_age: Last age that counts.
-        tax: Tax rule of net lifetimes, or a reform.
+        tax: Tax rule of net lifetimes.
         inflow: Who joins in which year (`saga.entrants.entrants_from`); in years from then on they
             are part of the statistics.
         reference: Scenario from which effects are the differences, such as "baseline"; None: no
@@ -543,8 +509,7 @@ class PopulationRequest:
     ] = RATE
     to_age: _ToAge = MAX_AGE
     tax: Annotated[
-        TaxSource,
-        Option("Tax on each year's earnings: none, paper, that of a year (se-2026), or a reform."),
+        str, Option("Tax on each year's earnings: none, paper, or that of a year (se-2026).")
     ] = "none"
     inflow: Annotated[
         Sequence[Entrants],
@@ -657,7 +622,7 @@ def _check(request: "Draws | Request | PopulationRequest") -> None:
         elif get_origin(kind) is Literal and value not in get_args(kind):
             words = ", ".join(get_args(kind))
             raise UsageError(f"{name} is one of {words}, not {value!r}.")
-        elif kind == TaxSource and not isinstance(value, TaxReform) and value not in _WITHOUT_YEAR:
+        elif kind is str and value not in _WITHOUT_YEAR:
             law_year_of(str(value))
 
 

@@ -21,7 +21,7 @@ import typer
 from saga.entrants import Entrants, entrants_from
 from saga.errors import UsageError
 from saga.files.atomic import sole_output
-from saga.requests import REQUESTS, Option, PensionSource, TaxSource, request_of
+from saga.requests import REQUESTS, Option, PensionSource, request_of
 from saga.schema import PRICE_YEAR
 
 INPUT = typer.Argument(
@@ -115,12 +115,6 @@ def read_prices(text: str) -> int | None:
     return int(text)
 
 
-def _read_tax(text: str) -> TaxSource:
-    from saga.tax.tax_reform import tax_source
-
-    return tax_source(text)
-
-
 def _read_pension_rule(text: str) -> PensionSource:
     from saga.pensions.pension_rules import read_pension_rule
 
@@ -148,7 +142,7 @@ _KINDS: dict[Any, tuple[Callable[[str], object] | None, str]] = {
     Sequence[str]: (read_texts, "Several with commas."),
     Sequence[Entrants]: (_read_inflow, "A table, .parquet or .csv."),
     **dict.fromkeys((int, int | None, float), (None, "Allowed: {option.range}.")),
-    TaxSource: (_read_tax, "A reform is a YAML file."),
+    str: (None, ""),
     **dict.fromkeys(
         (PensionSource, PensionSource | None), (_read_pension_rule, "A rule file is YAML.")
     ),

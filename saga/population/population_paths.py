@@ -163,8 +163,7 @@ class Population:
             discount = (1 + rate) ** -ahead[rows, None]
             values[rows] += present.earnings * discount
             if self.tax is not None:
-                years = np.full(len(rows), year)
-                taxes[rows] += self.tax.tax(present.earnings, years) * discount
+                taxes[rows] += self.tax.tax(present.earnings) * discount
         return YearPaths(ids, values, {}), taxes if self.tax is not None else None
 
 

@@ -1,1 +1,1 @@
-"""Income tax on annual labour earnings: Swedish rules by year, reforms, and the paper's rule."""
+"""Income tax on annual labour earnings: Swedish rules by year, and the paper's rule."""

@@ -8,7 +8,7 @@ burial and church fees are left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import pairwise
 
@@ -24,15 +24,6 @@ Table = tuple[tuple[float, float, float], ...]  # income above, amount, share of
 _STEP = 100.0  # SEK: income and allowances are counted in whole hundreds
 _TABLE_TOP = 2_000_000.0  # SEK: lower earnings take their tax from a table by whole hundreds
 _EPSILON = 1e-6  # SEK: larger than binary rounding errors, which would change a rounded amount
-# Amounts that no act uprates.
-FIXED_AMOUNTS = (
-    "income_credit_from",
-    "income_credit_most",
-    "temporary_credit_from",
-    "temporary_credit_most",
-    "temporary_credit_fall_from",
-    "temporary_credit_to",
-)
 
 
 @dataclass(frozen=True)
@@ -100,30 +91,9 @@ class SwedishTax:
             years = set.intersection(*(set(facts.series[name].values) for name in names))
             raise UsageError(
                 f"There are no tax facts of {year} ({lacking[0]} is missing). Use se-{min(years)} "
-                f"to se-{max(years)}, a reform that uprates the last of them, or give facts that "
-                f"contain {year}."
+                f"to se-{max(years)}, or give facts that contain {year}."
             )
         return cls(**{name: facts.series[name].values[year] for name in names})
-
-    def uprated(
-        self, *, price_base: float, income_base: float, state: float, fixed: float
-    ) -> SwedishTax:
-        """The same rules with other amounts.
-
-        Args:
-            price_base: Factor of the price base amount.
-            income_base: Factor of the income base amount.
-            state: Factor of the state threshold.
-            fixed: Factor of the amounts that no act uprates.
-        """
-        scaled = {name: fixed * getattr(self, name) for name in FIXED_AMOUNTS}
-        return replace(
-            self,
-            price_base_amount=price_base * self.price_base_amount,
-            income_base_amount=income_base * self.income_base_amount,
-            state_threshold=state * self.state_threshold,
-            **scaled,
-        )
 
     def breakdown(self, earnings: Array) -> dict[str, Array]:
         """Every item of the assessment of earnings (SEK of the year, any shape), in whole SEK.

@@ -247,15 +247,14 @@ def test_lifetimes_have_histograms_of_their_paths_and_the_statistics_of_the_libr
         assert (statistic.value, statistic.mc_error) == (row["value"], row["mc_error"])
 
 
-def test_a_reform_is_computed_from_its_parameters(service: Running, person: Person) -> None:
-    reform = {"base": "se-2026", "uprating": "law", "parameters": {"state_rate": 0.3}}
-    body = {"persons": [person()], "paths": 10, "to_age": 63, "tax": reform}
+def test_the_rule_of_a_tax_is_in_the_provenance(service: Running, person: Person) -> None:
+    body = {"persons": [person()], "paths": 10, "to_age": 63, "tax": "se-2026"}
     content = LifetimeResponse.model_validate_json(
         service.client.post("/v1/lifetimes", json=body).content
     )
     rule = content.provenance.tax_rule
     assert rule is not None
-    assert (rule["uprating"], rule["changes"]) == ("law", {"state_rate": 0.3})
+    assert (rule["name"], rule["law_year"]) == ("se-2026", 2026)
     assert "unpublished-prices" in {warning.code for warning in content.warnings}
 
 

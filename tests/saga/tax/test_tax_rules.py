@@ -7,7 +7,6 @@ import pytest
 
 from saga.data.facts import shipped_facts
 from saga.errors import UsageError
-from saga.requests import TaxReform
 from saga.tax.swedish_tax import SwedishTax
 from saga.tax.tax_rules import resolve_tax
 
@@ -61,54 +60,9 @@ def test_a_law_of_another_year_taxes_earnings_in_its_own_prices() -> None:
     np.testing.assert_allclose(tax_of(gross, "se-2025"), law.tax(gross * factor) / factor)
 
 
-def test_a_reform_is_a_changed_parameter_and_leaves_the_rules_of_the_year_as_they_are() -> None:
-    reform = TaxReform("higher", base="se-2022", parameters=(("state_rate", 0.25),))
-    gross = np.array([500_000.0, 700_000.0])
-    np.testing.assert_allclose(
-        resolve_tax(reform).tax(gross) - tax_of(gross), [0.0, 0.05 * (700_000 - 14_200 - 540_700)]
-    )
-    assert resolve_tax(reform).describe()["changes"] == {"state_rate": 0.25}
-
-
-def test_years_up_to_the_law_and_the_uprating_by_prices_do_not_change_the_law() -> None:
-    gross, years = np.full((3, 1), 700_000.0), np.array([2015, 2022, 2050])
-    by_prices = resolve_tax("se-2022").tax(gross, years)
-    assert set(by_prices.ravel()) == set(tax_of(gross[0]))
-    by_wages = resolve_tax(TaxReform("w", base="se-2022", uprating="wages"))
-    np.testing.assert_array_equal(by_wages.tax(gross, years)[:2], by_prices[:2])
-    assert by_wages.tax(gross, years)[2] < by_prices[2]
-
-
-@pytest.mark.parametrize("growth", [0.0, 0.02])
-def test_under_wage_uprating_earnings_that_grow_with_wages_keep_their_tax_rate(
-    growth: float,
-) -> None:
-    """Amounts are homogeneous of degree one, up to the rounding of hundreds and of whole SEK."""
-    reform = TaxReform("w", base="se-2026", uprating="wages", real_wage_growth=growth)
-    gross, n_years = np.array([150_000.0, 350_000.0, 600_000.0, 1_200_000.0]), 20
-    rule = resolve_tax(reform)
-    later = gross * (1 + growth) ** n_years
-    now, then = (rule.tax(x, np.full(4, year)) / x for x, year in ((gross, 2026), (later, 2046)))
-    np.testing.assert_allclose(now, then, atol=150 / 150_000)
-
-
-def test_under_the_law_prices_move_the_base_amount_and_the_threshold_rises_faster() -> None:
-    rule = resolve_tax(TaxReform("l", base="se-2026", uprating="law", real_wage_growth=0.02))
-    law, n_years = SwedishTax.of(shipped_facts(), 2026), 10
-    later = law.uprated(
-        price_base=1.0, income_base=1.02**n_years, state=1.02**n_years, fixed=1.02**-n_years
-    )
-    factor = rule.to_law_prices
-    gross = np.array([60_000.0, 250_000.0, 650_000.0, 720_000.0, 1_500_000.0])
-    expected = later.tax(gross * factor) / factor
-    np.testing.assert_allclose(rule.tax(gross, np.full(5, 2026 + n_years)), expected)
-    assert (expected != tax_of(gross, "se-2026"))[1:].all()
-
-
-def test_a_description_states_law_prices_uprating_and_what_no_source_gives() -> None:
+def test_a_description_states_law_prices_and_what_no_source_gives() -> None:
     content = resolve_tax("se-2025").describe()
     assert content["law_year"] == 2025
-    assert content["uprating"] == "prices"
     assert "'income_credit_most': 'E'" in str(content["not_published"])
     assert content["digest"] != resolve_tax("se-2026").describe()["digest"]
     assert resolve_tax("none").describe() == {}
