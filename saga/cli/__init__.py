@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from saga.cli import console
 from saga.cli.bundle_commands import audit, inspect, release, report, verify
 from saga.cli.calibrate_commands import calibrate, deliver
-from saga.cli.data_commands import check, check_, generate, init, show
+from saga.cli.data_commands import check, generate, init
 from saga.cli.evaluate_commands import evaluate, pasts, score_, vintages
 from saga.cli.options import with_options
 from saga.cli.population_commands import align, tables
@@ -96,13 +96,6 @@ _add_group(
     "The synthetic register that models are trained on.",
     generate,
     check,
-)
-_add_group(
-    "Data",
-    "facts",
-    "Dated facts: prices, the economy and tax parameters by year.",
-    show,
-    check_,
 )
 _add_group("Make a bundle", "bundle", "Show, check or release a bundle.", inspect, verify, release)
 _add_group("Service", "keys", "Bearer keys of the service.", create, list_, revoke)

@@ -376,7 +376,11 @@ def _faults(value: DatedValue) -> Iterator[Problem]:
     known: FactSeries | None = FACT_SERIES.get(value.series)
     if known is None:
         near = difflib.get_close_matches(value.series, FACT_SERIES, n=1)
-        hint = f"Is it {near[0]}?" if near else "`saga facts show` lists the series."
+        hint = (
+            f"Is it {near[0]}?"
+            if near
+            else "Take one of docs/how-to/facts.md."
+        )
         yield value.fault("there is no such series", hint, "series")
         return
     if value.unit != known.unit:

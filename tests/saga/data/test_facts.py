@@ -20,7 +20,6 @@ from saga.data.facts import (
 )
 from saga.data.reading import read_panel
 from saga.errors import InputError
-from tests.command_line import answer, refusal
 
 HEADER = "series,year,value,unit,mark,source\n"
 CPI_2026 = "consumer_price_index,2026,422.5,1980 = 100,V,statistics office\n"
@@ -135,16 +134,6 @@ def test_an_empty_folder_and_a_binary_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="not UTF-8"):
         read_facts(tmp_path)
-
-
-def test_the_commands_show_and_check_the_values_in_front(tmp_path: Path) -> None:
-    folder = office_file(tmp_path, CPI_2026)
-    checked = answer("facts check", folder)
-    assert checked["changed"] == ["consumer_price_index 2026: 422.5 is new"]
-    shown = answer("facts show --facts", folder, "--series consumer_price_index")
-    assert shown["values"][-1]["value"] == 422.5
-    assert refusal("facts show --series cpi")
-    assert "own.csv, line 3" in refusal("facts check", office_file(folder, CPI_2026 * 2))
 
 
 TABLES = {
