@@ -186,20 +186,6 @@ TABLES: dict[str, Table] = {
             "without": _number("share of persons without an interval"),
         },
     ),
-    "scores": Table(
-        "A proper score at a horizon and its parts; lower is better.",
-        {
-            "horizon": HORIZON,
-            "score": _text("name of the score"),
-            "n": N,
-            "value": _number("mean score = miscalibration - discrimination + uncertainty"),
-            "se": _number("standard error of the mean"),
-            "recalibrated": _number("the score if the forecasts were perfectly calibrated"),
-            "miscalibration": _number("what perfect calibration would gain"),
-            "discrimination": _number("gain from distinguishing persons"),
-            "uncertainty": _number("score of the best forecast that is the same for everybody"),
-        },
-    ),
     "mean_error": Table(
         "Mean log error (outcome minus forecast) at a horizon, and the regression on forecasts.",
         {

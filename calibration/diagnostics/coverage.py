@@ -36,8 +36,8 @@ def tabulate_guarantees(cases: Cases) -> Rows:
     calibrator, least = cases.calibrator, cases.min_persons
     for h, results in cases.results.items():
         cell, n_map = calibrator.cells.get((h, ALL)), cases.mapped_on(h) or 0
-        n_threshold, n = cell.n_threshold if cell else 0, results.frame.height
-        guarantees = results.frame["guarantee"].mode().sort().to_list()
+        n_threshold, n = cell.n_threshold if cell else 0, results.height
+        guarantees = results["guarantee"].mode().sort().to_list()
         drift_term, _ = calibrator.drift.get((h, cases.headline), (None, 0))
         rows.append(
             {
@@ -81,7 +81,7 @@ def tabulate_coverage(cases: Cases) -> tuple[Rows, list[Verdict]]:
             is_everybody = grouping == ALL
             name = None if is_everybody else f"{grouping}={group}"
             question = "coverage" if is_everybody else "groups"
-            part = results.frame.clear() if members is None else results.frame[members]
+            part = results.clear() if members is None else results[members]
             for coverage in cases.coverage:
                 label = percent_label(coverage)
                 issued = part.drop_nulls(f"inside_{label}")
@@ -105,7 +105,7 @@ def tabulate_widths(cases: Cases) -> Rows:
     rows: Rows = []
     for h, results in cases.results.items():
         for (grouping, group), members in cases.members[h].items():
-            part = results.frame.clear() if members is None else results.frame[members]
+            part = results.clear() if members is None else results[members]
             for coverage in cases.coverage:
                 label = percent_label(coverage)
                 row: dict[str, Any] = {"horizon": h, "grouping": grouping, "group": group}
@@ -201,7 +201,7 @@ def _issued(cases: Cases) -> dict[int, pl.DataFrame]:
     """By horizon, the persons with an interval of the headline coverage, and who is `inside`."""
     inside = pl.col(f"inside_{percent_label(cases.headline)}")
     return {
-        h: results.frame.with_columns(inside=inside).drop_nulls("inside")
+        h: results.with_columns(inside=inside).drop_nulls("inside")
         for h, results in cases.results.items()
     }
 

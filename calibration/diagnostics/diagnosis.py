@@ -32,9 +32,7 @@ from saga.calibration.diagnostics.group_sums import (
 from saga.calibration.diagnostics.person_results import (
     ALPHA,
     Cases,
-    PersonResults,
     Rows,
-    crps_thresholds,
     headline_coverage,
     judge_persons,
 )
@@ -211,9 +209,9 @@ class Findings:
         people: Rows of the table of example persons.
     """
 
-    results: Mapping[int, PersonResults]
+    results: Mapping[int, pl.DataFrame]
     several_years: Inside = field(default_factory=dict)
-    conditioned: Mapping[int, PersonResults] | None = None
+    conditioned: Mapping[int, pl.DataFrame] | None = None
     rules: Mapping[int, pl.DataFrame] = field(default_factory=dict)
     path_sums: PathSums = field(default_factory=dict)
     by_rule: pl.DataFrame | None = None
@@ -240,7 +238,7 @@ class _Judging:
         *,
         paths: Iterable[Paths] = (),
         years: Sequence[int] = (),
-    ) -> tuple[dict[int, PersonResults], Inside, PathSums]:
+    ) -> tuple[dict[int, pl.DataFrame], Inside, PathSums]:
         """Results by horizon of the marginals under a scenario, and of the next K of `years`.
 
         Also the sums of groups on each path.
@@ -248,10 +246,7 @@ class _Judging:
         `paths` are blocks of the same persons as those of the marginals, or none.
         """
         calibrator = self.forecaster.calibrator
-        thresholds = {
-            h: crps_thresholds(self.outcomes[:, h - 1], self.floor) for h in self.horizons
-        }
-        parts: dict[int, list[PersonResults]] = {h: [] for h in self.horizons}
+        parts: dict[int, list[pl.DataFrame]] = {h: [] for h in self.horizons}
         inside: dict[tuple[str, int], list[NDArray[np.float64]]] = {}
         sums, n_done = PathSums(), 0
         blocks = self.forecaster.marginals(self.records, scenario, progress=self.progress)
@@ -265,7 +260,6 @@ class _Judging:
                         intervals,
                         outcomes[:, h - 1],
                         h,
-                        thresholds=thresholds[h],
                         floor=self.floor,
                         low_pay=self.low_pay,
                     )
@@ -279,7 +273,7 @@ class _Judging:
                     sums[key] = sums.get(key, 0.0) + part
             n_done += len(block)
         return (
-            {h: PersonResults.join(part) for h, part in parts.items()},
+            {h: pl.concat(part) for h, part in parts.items()},
             {kind: np.concatenate(of_blocks) for kind, of_blocks in inside.items()},
             sums,
         )
@@ -343,7 +337,6 @@ def summarise(
     tables: dict[str, Rows] = {
         "guarantees": coverage.tabulate_guarantees(cases),
         "widths": coverage.tabulate_widths(cases),
-        "scores": whole_distribution.tabulate_scores(cases),
         "stability": tabulate_seed_ranges(findings.seed_ranges, cases.headline, min_persons),
         "people": findings.people,
         "adaptive": [],

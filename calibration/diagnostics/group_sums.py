@@ -106,14 +106,14 @@ def tabulate_sums(
     verdicts: dict[int, list[Verdict]] = {h: [] for h in cases.results}
     bands = {h: _Bands() for h in cases.results}
     for (h, grouping, group), rows in shown.items():
-        frame, n = cases.results[h].frame[rows], len(rows)
+        frame, n = cases.results[h][rows], len(rows)
         forecast, outcome = (float(frame[name].mean()) for name in ("mean", "y"))  # type: ignore[arg-type]
         if not forecast:
             continue
         size, se = outcome / forecast - 1, _standard_error(frame) / forecast
         name = None if grouping == ALL else f"{grouping}={group}"
         verdict = Verdict(QUESTION, h, group=name).of_mean(size, n, se, z)
-        as_issued = float(issued.results[h].frame["mean"][rows].mean())  # type: ignore[arg-type]
+        as_issued = float(issued.results[h]["mean"][rows].mean())  # type: ignore[arg-type]
         row: dict[str, Any] = {"lower_90": None, "upper_90": None, "inside": None, "value": None}
         if (h, grouping, group) in path_sums:
             values = path_sums[h, grouping, group] / n

@@ -23,13 +23,12 @@ from saga.diagnostics_tables import QUESTIONS
 from saga.distributions import Marginals
 from saga.keyed_random import uniform_each
 from saga.requests import COVERAGE, percent_label
-from saga.scores import interval_score, log_earnings, marginal_scores, mean_log, pit_uniforms
+from saga.scores import interval_score, log_earnings, mean_log, pit_uniforms
 
 Array = NDArray[Any]
 Rows = list[dict[str, Any]]
 # (Grouping, group) -> rows of its persons; None if there are too few to be shown.
 Members = dict[tuple[str, str], Array | None]
-N_THRESHOLDS = 100  # of the integral in the CRPS decomposition
 EVENTS = ("zero", "low_pay")
 # Probability of a false alarm: a verdict "watch" or "fails" in a report on a forecaster without
 # fault. Each question gets an equal part, which is divided by the number of its figures.
@@ -42,72 +41,34 @@ def headline_coverage(coverages: Sequence[float]) -> float:
     return 0.9 if 0.9 in coverages else max(coverages)
 
 
-@dataclass(frozen=True, eq=False)
-class PersonResults:
-    """The persons with an outcome at one horizon.
-
-    `below` (n, T): probability of earnings up to each of `thresholds` (T,), in logs. `frame` has n
-    rows. Its columns:
-
-    - `person_id`, and `year` of the outcome
-    - `y` and `log_y`: the outcome in real money and in logs
-    - `pit`: rank of the outcome in the forecast
-    - `mean`, `median` and `mean_log` of the forecast
-    - `crps` and `logscore`
-    - for each of EVENTS, whether it happened, and `p_..`, its probability
-    - for each coverage, null without interval: whether the outcome is inside, below or above
-      (`inside_..`, `under_..`, `over_..`), whether zero is inside (`with_zero_..`), `width_..`, and
-      the interval score `winkler_..`
-    - `guarantee` of the interval of 90 %, or of the highest coverage
-    """
-
-    frame: pl.DataFrame
-    below: NDArray[np.float32]
-    thresholds: NDArray[np.float64]
-
-    @classmethod
-    def join(cls, parts: Sequence[PersonResults]) -> PersonResults:
-        """Blocks of the same horizon and thresholds as one."""
-        return cls(
-            pl.concat(part.frame for part in parts),
-            np.concatenate([part.below for part in parts]),
-            parts[0].thresholds,
-        )
-
-
-def crps_thresholds(outcomes: Array, floor: float | None) -> NDArray[np.float64]:
-    """Midpoints of equal parts of the range of the log outcomes (n,).
-
-    Outside that range a recalibrated probability is 0 or 1, and right, so it adds nothing.
-    """
-    known_logs = log_earnings(outcomes[~np.isnan(outcomes)], floor)
-    low, high = (
-        (float(known_logs.min()), float(known_logs.max())) if len(known_logs) else (0.0, 0.0)
-    )
-    step = max(high - low, 1e-6) / N_THRESHOLDS
-    return np.asarray(low + step * (np.arange(N_THRESHOLDS) + 0.5))
-
-
 def judge_persons(
     marginals: Marginals,
     intervals: Intervals,
     outcomes: Array,
     horizon: int,
     *,
-    thresholds: Array,
     floor: float | None,
     low_pay: float,
-) -> PersonResults:
+) -> pl.DataFrame:
     """Results of recalibrated marginals and their published intervals at one horizon.
 
-    Persons without an outcome, or without a forecast that far (age 64), are left out.
+    Persons without an outcome, or without a forecast that far (age 64), are left out. Columns:
+
+    - `person_id`, and `year` of the outcome
+    - `y` and `log_y`: the outcome in real money and in logs
+    - `pit`: rank of the outcome in the forecast
+    - `mean`, `median` and `mean_log` of the forecast
+    - for each of EVENTS, whether it happened, and `p_..`, its probability
+    - for each coverage, null without interval: whether the outcome is inside, below or above
+      (`inside_..`, `under_..`, `over_..`), whether zero is inside (`with_zero_..`), `width_..`, and
+      the interval score `winkler_..`
+    - `guarantee` of the interval of 90 %, or of the highest coverage
 
     Args:
         marginals: Recalibrated marginals (n, H).
         intervals: Their intervals (n, H, L).
         outcomes: Realised earnings (n,) at this horizon, NaN if unknown.
         horizon: Years ahead.
-        thresholds: Thresholds of the CRPS decomposition, in logs (`crps_thresholds`).
         floor: Amounts below this count as this amount in logs.
         low_pay: Earnings below this are low pay.
     """
@@ -119,22 +80,19 @@ def judge_persons(
         marginals.take(row).at_horizon(horizon),
     )
     y = outcomes[row]
-    log_y, scores = log_earnings(y, floor), marginal_scores(forecasts, y[:, None], floor)
     data: dict[str, Any] = {
         "person_id": pl.Series(marginals.person_id[row].tolist(), dtype=pl.String),
         "year": (marginals.origin_year[row] + horizon).astype(np.int32),
         "y": y,
-        "log_y": log_y,
+        "log_y": log_earnings(y, floor),
         "pit": pit(forecasts, y[:, None], v)[:, 0],
         "mean": forecasts.mean[:, 0],
         "median": forecasts.quantiles([0.5])[:, 0, 0],
         "mean_log": mean_log(forecasts, floor)[:, 0],
-        "crps": scores["crps_log"][:, 0],
-        "logscore": scores["logscore"][:, 0],
         "zero": y == 0,
         "p_zero": forecasts.p_zero[:, 0].astype(np.float64),
         "low_pay": y < low_pay,
-        "p_low_pay": _probability_up_to(forecasts, np.array([low_pay]))[:, 0],
+        "p_low_pay": forecasts.probability(np.full((len(y), 1, 1), low_pay))[:, 0, 0],
     }
     for i, coverage in enumerate(intervals.coverage):
         name = percent_label(coverage)
@@ -156,17 +114,7 @@ def judge_persons(
     headline = headline_coverage(intervals.coverage)
     guarantee = intervals.guarantee[row, h, intervals.coverage.index(headline)]
     data["guarantee"] = pl.Series(guarantee.tolist(), dtype=pl.String)
-    return PersonResults(
-        pl.DataFrame(data).with_columns(pl.col("^(width|winkler)_.*$").fill_nan(None)),
-        _probability_up_to(forecasts, np.exp(thresholds)).astype(np.float32),
-        thresholds,
-    )
-
-
-def _probability_up_to(forecasts: Marginals, amounts: Array) -> Array:
-    """Probability (n, T) of earnings up to `amounts` (T,), of marginals of one horizon."""
-    shape = (len(forecasts), 1, len(amounts))
-    return forecasts.probability(np.broadcast_to(amounts, shape))[:, 0]
+    return pl.DataFrame(data).with_columns(pl.col("^(width|winkler)_.*$").fill_nan(None))
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +124,7 @@ class Cases:
     `min_persons`: fewest persons behind a figure. `seed`: key of the simulated sampling bands.
     """
 
-    results: Mapping[int, PersonResults]
+    results: Mapping[int, pl.DataFrame]
     members: Mapping[int, Members]
     calibrator: Calibrator
     seed: int
@@ -185,7 +133,7 @@ class Cases:
     @classmethod
     def of(
         cls,
-        results: Mapping[int, PersonResults],
+        results: Mapping[int, pl.DataFrame],
         groups: pl.DataFrame | None,
         calibrator: Calibrator,
         *,
@@ -193,7 +141,7 @@ class Cases:
         min_persons: int,
     ) -> Self:
         """`groups` has `person_id` and a text column for each grouping."""
-        members = {h: _members(part.frame, groups, min_persons) for h, part in results.items()}
+        members = {h: _members(part, groups, min_persons) for h, part in results.items()}
         return cls(results, members, calibrator, seed, min_persons)
 
     @property
@@ -224,7 +172,7 @@ class Cases:
             return everybody.n_threshold
         # The shift was fitted on the group's calibration persons. Their number is not stored:
         # the group's share is taken from the persons judged.
-        return max(1, round(everybody.n_threshold * len(rows) / self.results[horizon].frame.height))
+        return max(1, round(everybody.n_threshold * len(rows) / self.results[horizon].height))
 
     def mapped_on(self, horizon: int) -> int | None:
         """Persons behind the recalibration map of a horizon; None without a map."""

@@ -1,8 +1,6 @@
-"""Reliability: isotonic recalibration, its gain, and regression on the forecast.
+"""Reliability: isotonic recalibration of probabilities, and regression on the forecast.
 
-A score S splits exactly into S = MCB - DSC + UNC (Dimitriadis, Gneiting and Jordan 2021): UNC is
-the score of the best constant forecast, DSC the gain of recalibrated forecasts over it, MCB the
-gain by recalibration. Recalibration is isotonic (pool adjacent violators).
+Recalibration is isotonic, by pool adjacent violators (Dimitriadis, Gneiting and Jordan 2021).
 """
 
 from __future__ import annotations
@@ -17,61 +15,6 @@ from scipy.optimize import isotonic_regression
 Array = NDArray[np.float64]
 N_CLASSES = 12  # of a reliability curve
 N_MAP_BINS = 200  # parts of the probability scale in which the noise of a map is simulated
-
-
-def parts_of_score(score: float, recalibrated: float, constant: float) -> dict[str, float]:
-    """A mean score and its parts: value = miscalibration - discrimination + uncertainty.
-
-    From the mean scores of the forecast, of its recalibration and of the best constant.
-    """
-    return {
-        "value": score,
-        "recalibrated": recalibrated,
-        "miscalibration": score - recalibrated,
-        "discrimination": constant - recalibrated,
-        "uncertainty": constant,
-    }
-
-
-def brier_parts(
-    forecast: NDArray[np.floating], events: NDArray[np.bool_]
-) -> tuple[float, float, float]:
-    """Mean Brier scores of a forecast, of its isotonic recalibration and of the constant.
-
-    `forecast` (n,) is a probability; `events` (n,) says whether the event happened.
-    """
-    distinct, index = np.unique(forecast, return_inverse=True)
-    persons = np.bincount(index).astype(np.float64)
-    share = np.bincount(index, weights=events) / persons
-    fitted = isotonic_regression(share, weights=persons).x[index]
-    rate = float(events.mean())
-    return (
-        float(((distinct[index] - events) ** 2).mean()),
-        float(((fitted - events) ** 2).mean()),
-        rate * (1 - rate),
-    )
-
-
-def decompose_crps(
-    score: float, below: NDArray[np.floating], outcomes: Array, thresholds: Array
-) -> dict[str, float]:
-    """A mean CRPS and its parts, by integrating the Brier decompositions of the events y <= t.
-
-    Gneiting and Ranjan (2011), eq. 4.
-
-    Args:
-        score: The CRPS.
-        below: Probability of an outcome up to each threshold (n, T).
-        outcomes: Outcomes (n,).
-        thresholds: Midpoints (T,) of equal parts of the range of the outcomes. Outside it neither
-            the recalibrated nor the constant forecast loses anything.
-    """
-    step = float(thresholds[1] - thresholds[0])
-    parts = np.array(
-        [brier_parts(below[:, j], outcomes <= t)[1:] for j, t in enumerate(thresholds)]
-    )
-    recalibrated, constant = step * parts.sum(axis=0)
-    return parts_of_score(score, float(recalibrated), float(constant))
 
 
 @dataclass(frozen=True, eq=False)

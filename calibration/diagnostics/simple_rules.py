@@ -173,7 +173,7 @@ def tabulate_efficiency(
     rows: Rows = []
     verdicts: list[Verdict] = []
     for h, of_rules in rules.items():
-        ours = cases.results[h].frame.select(
+        ours = cases.results[h].select(
             "person_id",
             pl.col(f"width_{label}").alias("width_saga"),
             pl.col(f"winkler_{label}").alias("winkler_saga"),

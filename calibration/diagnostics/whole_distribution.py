@@ -1,4 +1,4 @@
-"""Tables about whole distributions: ranks, reliability of probabilities, scores, mean error.
+"""Tables about whole distributions: ranks, reliability of probabilities, mean error.
 
 Ranks and probabilities are curves with a sampling band for all their points at once.
 """
@@ -18,10 +18,7 @@ from saga.calibration.diagnostics.person_results import (
     Rows,
 )
 from saga.calibration.diagnostics.reliability import (
-    brier_parts,
-    decompose_crps,
     mincer_zarnowitz,
-    parts_of_score,
     reliability_curve,
 )
 from saga.calibration.diagnostics.verdicts import (
@@ -42,7 +39,7 @@ def tabulate_pit(cases: Cases) -> tuple[Rows, list[Verdict]]:
     rows: Rows = []
     verdicts: list[Verdict] = []
     for h, results in cases.results.items():
-        values, n = results.frame["pit"].to_numpy(), results.frame.height
+        values, n = results["pit"].to_numpy(), results.height
         probability = 1 - QUESTION_ALPHA / len(cases.results)
         counts = {bins: np.histogram(values, bins=bins, range=(0, 1))[0] for bins in PIT_BINS}
         bins = next((b for b in PIT_BINS if n and counts[b].min() >= cases.min_persons), None)
@@ -85,8 +82,8 @@ def tabulate_reliability(cases: Cases) -> tuple[Rows, list[Verdict]]:
     rows: Rows = []
     verdicts: list[Verdict] = []
     for event in EVENTS:
-        for h, results in cases.results.items():
-            frame, probability = results.frame, 1 - QUESTION_ALPHA / len(cases.results)
+        for h, frame in cases.results.items():
+            probability = 1 - QUESTION_ALPHA / len(cases.results)
             happened, forecast = frame[event].to_numpy(), frame[f"p_{event}"].to_numpy()
             n = len(frame)
             if n < cases.min_persons:
@@ -131,35 +128,6 @@ def _n_replicates(probability: float) -> int:
     return max(1_999, math.ceil(4 / (1 - probability)))
 
 
-def tabulate_scores(cases: Cases) -> Rows:
-    """Proper scores, and their parts: miscalibration, discrimination, uncertainty."""
-    rows: Rows = []
-    for h, results in cases.results.items():
-        frame = results.frame
-        if frame.height < cases.min_persons:
-            continue
-        crps, y = frame["crps"].to_numpy(), frame["log_y"].to_numpy()
-        log_score = frame["logscore"].to_numpy()
-        crps_parts = decompose_crps(float(crps.mean()), results.below, y, results.thresholds)
-        scores: dict[str, tuple[Array, dict[str, float]]] = {"crps_log": (crps, crps_parts)}
-        for event in EVENTS:
-            forecast, happened = frame[f"p_{event}"].to_numpy(), frame[event].to_numpy()
-            parts = parts_of_score(*brier_parts(forecast, happened))
-            scores[f"brier_{event}"] = (forecast - happened) ** 2, parts
-        scores["logscore"] = log_score, {"value": float(log_score.mean())}
-        rows += [
-            {
-                "horizon": h,
-                "score": score,
-                "se": float(values.std(ddof=1) / math.sqrt(len(values))),
-                "n": len(values),
-                **parts,
-            }
-            for score, (values, parts) in scores.items()
-        ]
-    return rows
-
-
 def tabulate_mean_error(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[Verdict]]:
     """Mean of outcome less forecast in logs, and the regression of outcomes on forecasts.
 
@@ -170,8 +138,8 @@ def tabulate_mean_error(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[
     verdicts: list[Verdict] = []
     # Two figures a horizon: the mean error and the slope.
     z = float(stats.norm.ppf(1 - QUESTION_ALPHA / (2 * len(cases.results)) / 2))
-    for h, results in cases.results.items():
-        frame, n = results.frame, results.frame.height
+    for h, frame in cases.results.items():
+        n = frame.height
         forecast, outcome = frame["mean_log"].to_numpy(), frame["log_y"].to_numpy()
         enough = n >= cases.min_persons
         regression = mincer_zarnowitz(forecast, outcome, cases.mapped_on(h)) if enough else None
@@ -190,7 +158,7 @@ def tabulate_mean_error(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[
         )
         verdict = max(both, key=severity)
         verdicts.append(verdict)
-        unconditioned_mean = unconditioned.results[h].frame["mean_log"]
+        unconditioned_mean = unconditioned.results[h]["mean_log"]
         rows.append(
             {
                 "horizon": h,

@@ -376,11 +376,7 @@ def _faults(value: DatedValue) -> Iterator[Problem]:
     known: FactSeries | None = FACT_SERIES.get(value.series)
     if known is None:
         near = difflib.get_close_matches(value.series, FACT_SERIES, n=1)
-        hint = (
-            f"Is it {near[0]}?"
-            if near
-            else "Take one of docs/how-to/facts.md."
-        )
+        hint = f"Is it {near[0]}?" if near else "Take one of docs/how-to/facts.md."
         yield value.fault("there is no such series", hint, "series")
         return
     if value.unit != known.unit:

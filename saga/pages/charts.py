@@ -105,11 +105,6 @@ def draw_charts(
             mean_error_chart,
             "Mean error and slope of outcomes on forecasts, by years ahead.",
         ),
-        "scores": (
-            _crps_parts(tables["scores"]),
-            scores_chart,
-            "Error without a forecast, with this one, and if it were perfectly calibrated.",
-        ),
         "widths": (
             tables["widths"].filter(everybody).drop_nulls("width"),
             partial(widths_chart, unit=unit),
@@ -267,16 +262,6 @@ def widths_chart(table: pl.DataFrame, unit: str) -> Any:
         )
         .properties(width=_WIDTH - 60, height=190)
     )
-
-
-def scores_chart(table: pl.DataFrame) -> Any:
-    """Parts of a score by years ahead: long rows `horizon`, `part`, `value`."""
-    colours = {
-        "without a forecast": "#c9d1da",
-        "with this forecast": "#0b5cad",
-        "if it were perfectly calibrated": "#7f9fc4",
-    }
-    return _bars(table, alt.Y("value:Q", title="Error (CRPS, log earnings)"), "part", colours)
 
 
 def mean_error_chart(table: pl.DataFrame) -> Any:
@@ -477,20 +462,6 @@ def _missed_shares(coverage: pl.DataFrame) -> pl.DataFrame:
         list(sides), index="horizon", variable_name="side", value_name="share"
     )
     return shares.with_columns(pl.col("side").replace(sides)).drop_nulls()
-
-
-def _crps_parts(scores: pl.DataFrame) -> pl.DataFrame:
-    """Columns `horizon`, `part` (in words) and `value`, the CRPS of log earnings."""
-    crps = scores.filter(score="crps_log")
-    parts = {
-        "without a forecast": pl.col("uncertainty"),
-        "with this forecast": pl.col("value"),
-        "if it were perfectly calibrated": pl.col("recalibrated"),
-    }
-    return pl.concat(
-        crps.select("horizon", pl.lit(name).alias("part"), value.alias("value"))
-        for name, value in parts.items()
-    )
 
 
 def _with_periods(periods: pl.DataFrame) -> pl.DataFrame:

@@ -75,12 +75,6 @@ QUINTILE_LABELS = {
     "4": "fourth fifth",
     "5": "highest fifth",
 }
-SCORE_LABELS = {
-    "crps_log": "Whole distribution (CRPS)",
-    "brier_zero": "Probability of no earnings (Brier)",
-    "brier_low_pay": "Probability of low pay (Brier)",
-    "logscore": "Log score",
-}
 SEVERAL_YEARS_LABELS = {
     "band": "All of the next years inside the path band",
     "present_value": "The present value of the next years inside its interval",
@@ -196,7 +190,6 @@ def render_report(
             "overall": tables["coverage"].filter(everybody).to_dicts(),
             "reasons": REASONS,
             "few": MIN_CELL_PERSONS,
-            "scores": SCORE_LABELS,
             "several": SEVERAL_YEARS_LABELS,
             "rules": RULE_LABELS,
             "people": _describe_people(tables["people"]),

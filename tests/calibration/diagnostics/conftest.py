@@ -11,8 +11,6 @@ import pytest
 from numpy.typing import NDArray
 from saga.calibration.diagnostics.diagnosis import Findings, summarise
 from saga.calibration.diagnostics.person_results import (
-    PersonResults,
-    crps_thresholds,
     judge_persons,
 )
 from saga.calibration.diagnostics.several_years import judge_several_years, seed_ranges
@@ -50,7 +48,7 @@ def true_world() -> TrueWorld:
 
 def judge_years(
     calibrator: Calibrator, marginals: Marginals, outcomes: Array
-) -> dict[int, PersonResults]:
+) -> dict[int, pl.DataFrame]:
     """Results of recalibrated marginals (n, H) and their intervals at each horizon."""
     sets = calibrator.intervals(marginals, calibrator.coverage)
     return {
@@ -59,7 +57,6 @@ def judge_years(
             sets,
             y,
             h,
-            thresholds=crps_thresholds(y, FLOOR),
             floor=FLOOR,
             low_pay=150_000.0,
         )
@@ -133,5 +130,5 @@ def faultless() -> Diagnostics:
 
 
 @pytest.fixture(scope="session")
-def judged_years() -> Callable[..., dict[int, PersonResults]]:
+def judged_years() -> Callable[..., dict[int, pl.DataFrame]]:
     return judge_years

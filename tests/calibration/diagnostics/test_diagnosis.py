@@ -16,12 +16,9 @@ import pytest
 from numpy.typing import NDArray
 from saga.calibration.diagnostics.coverage import join_years
 from saga.calibration.diagnostics.diagnosis import Findings, summarise
-from saga.calibration.diagnostics.person_results import PersonResults, judge_persons
+from saga.calibration.diagnostics.person_results import judge_persons
 from saga.calibration.diagnostics.reliability import (
-    brier_parts,
-    decompose_crps,
     mincer_zarnowitz,
-    parts_of_score,
 )
 from saga.calibration.diagnostics.several_years import Inside, judge_several_years
 from saga.calibration.diagnostics.verdicts import (
@@ -39,7 +36,6 @@ from saga.calibration.diagnostics.verdicts import (
     worst_verdict,
 )
 from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
-from saga.evaluation.scoring.ensemble_scores import crps
 from scipy import stats
 
 from saga.conformal.calibrator import Calibrator
@@ -122,28 +118,6 @@ def test_each_fault_has_its_own_red_verdict(
     found = {question: statuses(diagnostics, question) for question in red | not_red}
     assert {question for question, seen in found.items() if seen == {"fails"}} == red
     assert not any("fails" in found[question] for question in not_red)
-
-
-def test_parts_of_scores_by_hand() -> None:
-    # Forecasts 0, 1/2, 1/2, 1 and events 0, 1, 1, 1: recalibrated forecasts are 0, 1, 1, 1.
-    means = brier_parts(np.array([0, 0.5, 0.5, 1]), np.array([False, True, True, True]))
-    split = parts_of_score(*means)
-    assert (split["value"], split["miscalibration"]) == (0.125, 0.125)
-    assert (split["discrimination"], split["uncertainty"]) == (0.1875, 0.1875)
-    rng = np.random.default_rng(1)
-    centre = rng.normal(size=400)
-    samples, y = centre[:, None] + rng.normal(size=(400, 50)), centre + rng.normal(size=400)
-    thresholds = np.linspace(y.min(), y.max(), 401)
-    thresholds = (thresholds[1:] + thresholds[:-1]) / 2
-    below = (samples[:, :, None] <= thresholds).mean(axis=1)
-    score = float(crps(samples, y).mean())
-    decomposition = decompose_crps(score, below, y, thresholds)
-    # The best constant forecast is the empirical distribution of the outcomes, whose CRPS is half
-    # their mean absolute difference.
-    uncertainty = np.abs(y[:, None] - y).mean() / 2
-    assert decomposition["uncertainty"] == pytest.approx(uncertainty, rel=1e-3)
-    gain = decomposition["miscalibration"] - decomposition["discrimination"]
-    assert score == pytest.approx(gain + decomposition["uncertainty"])
 
 
 def test_the_regression_is_least_squares_and_finds_exaggerated_differences() -> None:
@@ -323,9 +297,7 @@ def test_no_figure_rests_on_fewer_persons_than_the_minimum(faultless: Diagnostic
 def test_few_persons_give_no_figures_and_no_good_verdict(diagnosed: Diagnosed) -> None:
     few = diagnosed(n=9)
     assert set(few["verdicts"]["status"]) == {"unclear"}
-    assert all(
-        few[name].is_empty() for name in ("pit", "reliability", "scores", "mean_error", "periods")
-    )
+    assert all(few[name].is_empty() for name in ("pit", "reliability", "mean_error", "periods"))
     assert few["coverage"]["n"].is_null().all()
 
 
@@ -347,12 +319,9 @@ def test_years_are_joined_until_a_period_has_enough_persons() -> None:
 
 def judge(
     calibrator: Calibrator, marginals: Marginals, y: Array, sets: Intervals | None = None
-) -> PersonResults:
+) -> pl.DataFrame:
     sets = sets or calibrator.intervals(marginals, calibrator.coverage)
-    thresholds = np.linspace(10.0, 14.0, 100)
-    return judge_persons(
-        marginals, sets, y, 1, thresholds=thresholds, floor=FLOOR, low_pay=150_000.0
-    )
+    return judge_persons(marginals, sets, y, 1, floor=FLOOR, low_pay=150_000.0)
 
 
 @pytest.fixture(scope="module")
@@ -368,8 +337,7 @@ def test_persons_without_outcome_or_interval_are_not_counted(
     marginals = calibrator.recalibrate(marginals)
     sets = calibrator.intervals(marginals, calibrator.coverage)
     sets = replace(sets, lower=np.where(np.arange(200)[:, None, None] < 60, np.nan, sets.lower))
-    results = judge(calibrator, marginals, outcomes[:, 0], sets)
-    frame = results.frame
+    frame = judge(calibrator, marginals, outcomes[:, 0], sets)
     assert frame.height == 150
     assert frame["inside_90"].null_count() == frame["winkler_90"].null_count() == 10
     whole = frame.drop_nulls("inside_90").select(
@@ -377,13 +345,13 @@ def test_persons_without_outcome_or_interval_are_not_counted(
     )
     assert (whole.to_series() == 1).all()
     nobody = judge(calibrator, marginals, np.full(200, np.nan))
-    assert PersonResults.join([nobody, results]).frame.equals(frame)
+    assert pl.concat([nobody, frame]).equals(frame)
 
 
 def test_results_of_a_person_are_those_of_the_known_distribution(true_world: TrueWorld) -> None:
     marginals, outcomes = true_world(400, 12)
     exact = replace(marginals, recalibrated=True)
-    frame = judge(Calibrator(), exact, outcomes[:, 0], Intervals.none(exact, (0.9,))).frame
+    frame = judge(Calibrator(), exact, outcomes[:, 0], Intervals.none(exact, (0.9,)))
     centre, zero = exact.grid[:, 0].mean(axis=-1), exact.p_zero[:, 0]
     sd = (exact.grid[:, 0, -1] - centre) / 5
     low_pay = zero + (1 - zero) * stats.norm.cdf((np.log(150_000.0) - centre) / sd)
@@ -430,7 +398,7 @@ def test_several_years_are_judged_by_the_published_bands_and_sums(judged: Judged
 
 
 def test_several_years_are_green_if_covered_as_stated_and_red_if_not(
-    judged: Judged, judged_years: Callable[..., dict[int, PersonResults]]
+    judged: Judged, judged_years: Callable[..., dict[int, pl.DataFrame]]
 ) -> None:
     calibrator, marginals, paths, outcomes = judged
     results = judged_years(calibrator, marginals, outcomes)

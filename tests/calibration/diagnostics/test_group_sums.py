@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
 import pytest
@@ -13,7 +11,7 @@ from saga.calibration.diagnostics.group_sums import (
     sum_paths,
     tabulate_sums,
 )
-from saga.calibration.diagnostics.person_results import Cases, PersonResults
+from saga.calibration.diagnostics.person_results import Cases
 
 from saga.conformal.calibrator import Calibrator
 from saga.data.origins import Origins
@@ -26,7 +24,7 @@ N = 4_000
 
 def _results(
     rng: np.random.Generator, by_year: float, factor: float = 1.0
-) -> dict[int, PersonResults]:
+) -> dict[int, pl.DataFrame]:
     """Persons whose outcomes are 100 times what is common in the year, and their own part."""
     year = 2001 + np.arange(N) % 20
     common = 1 + by_year * rng.standard_normal(20)[year - 2001]
@@ -38,11 +36,11 @@ def _results(
             "mean": np.full(N, 100.0 * factor),
         }
     )
-    return {1: PersonResults(frame, np.empty((N, 0), np.float32), np.empty(0))}
+    return {1: frame}
 
 
 def _sums(
-    results: dict[int, PersonResults], path_sums: PathSums | None = None, error: float | None = None
+    results: dict[int, pl.DataFrame], path_sums: PathSums | None = None, error: float | None = None
 ) -> tuple[pl.DataFrame, str]:
     """The rows of sums, and the status."""
     cases = Cases.of(results, None, Calibrator(), seed=0, min_persons=10)
@@ -85,9 +83,9 @@ def test_bands_of_sums_come_from_joint_paths_and_have_the_error_of_the_model() -
     assert rows["inside"][0] == 1
 
 
-def _with_groups(results: dict[int, PersonResults]) -> Cases:
+def _with_groups(results: dict[int, pl.DataFrame]) -> Cases:
     """The persons in twenty groups of 200."""
-    groups = pl.DataFrame({"person_id": results[1].frame["person_id"]}).with_columns(
+    groups = pl.DataFrame({"person_id": results[1]["person_id"]}).with_columns(
         part=pl.int_range(N).mod(20).cast(pl.String)
     )
     return Cases.of(results, groups, Calibrator(), seed=0, min_persons=10)
@@ -125,10 +123,10 @@ def test_ranges_of_a_right_forecaster_seldom_take_a_verdict_away() -> None:
     for _ in range(60):
         results = _results(rng, 0.0)
         cases, economy = _with_groups(results), 0.03 * rng.standard_normal(401)
-        of_world = results[1].frame.with_columns(
+        of_world = results[1].with_columns(
             pl.col("y") * (1 + economy[-1]), mean=100 * (1 + economy[-1])
         )
-        cases = _with_groups({1: replace(results[1], frame=of_world)})
+        cases = _with_groups({1: of_world})
         sums = {(1, "part", str(k)): 200 * 100 * (1 + economy[:-1]) for k in range(20)}
         sums[1, "all", "all"] = N * 100 * (1 + economy[:-1])
         found.append(tabulate_sums(cases, cases, sums, None, None)[1][0].status)
