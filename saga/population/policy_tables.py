@@ -132,7 +132,7 @@ def table_steps(
     hidden_by: dict[int, Flags] = {}
     program_time = ProgramTime()
     inhabited = np.zeros(grid.shape)  # in how many years each cell has persons
-    published: dict[int, float] = {}
+    published: dict[int, tuple[float, float]] = {}  # by last year, values of groups, and of all
     log: list[dict[str, object]] = []
     for year in of_events.earlier:
         yield 0, len(years)
@@ -152,9 +152,9 @@ def table_steps(
         if at is not None:
             hidden_by[at] = hidden
             inhabited += behind.magnitudes[..., 0].sum(0) > 0
-            in_groups = (inhabited * ~hidden).ravel()[: hidden.size - 1 or None]
-            published[at] = in_groups.sum()
-    last = years[-1] if until else max(years, key=lambda year: (published[year], year))
+            open_cells = (inhabited * ~hidden).ravel()
+            published[at] = open_cells[: hidden.size - 1 or None].sum(), open_cells.sum()
+    last = years[-1] if until else max(years, key=lambda year: (*published[year], year))
     years, hidden = [year for year in years if year <= last], hidden_by[last]
     transitions, transition_log = _transitions(
         population,

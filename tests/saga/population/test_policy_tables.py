@@ -219,6 +219,20 @@ def test_a_table_ends_before_few_persons_hide_all_years(panel: Path, tmp_path: P
     assert years[:6] == ["2023", "2025", "2030", "2035", "2040", "2042"]
 
 
+def test_everybody_is_published_where_all_groups_are_small(panel: Path, tmp_path: Path) -> None:
+    """Cohorts of six; after four of twenty years eight persons are left."""
+    earnings = np.random.default_rng(8).lognormal(12, 0.5, (60, 20, PATHS))
+    rows = path_rows(earnings).filter((pl.col("year") < 2027) | (pl.col("person_id") < "0008"))
+    cohorts = tmp_path / "cohorts.csv"
+    records = pl.read_csv(panel, schema_overrides={"person_id": pl.String}).head(60)
+    records.with_columns(birth_year=1970 + pl.int_range(60) // 6).write_csv(cohorts)
+    scored = write_scored(tmp_path / "paths", rows)
+    table = _run(scored, cohorts, tmp_path / "out", "--by", "birth_year").drop_nulls("year")
+    shown = table.filter(~pl.col("suppressed"))
+    assert set(shown["birth_year"].cast(pl.String)) == {TOTAL}
+    assert shown["year"].unique().to_list() == [2023, 2024, 2025, 2026]
+
+
 def test_levels_keep_their_order_and_hidden_groups_are_in_the_first_table_alone(
     published: tuple[Path, pl.DataFrame],
 ) -> None:
