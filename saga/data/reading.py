@@ -49,7 +49,7 @@ from saga.data.rules import (
 )
 from saga.data.spellings import MISFIT, find_columns, require_one_spelling
 from saga.data.statistics_files import STATISTICS, value_labels
-from saga.errors import InputError, Problem, UsageError
+from saga.errors import FileProblem, InputError, Problem, UsageError
 from saga.files.atomic import digest_file
 from saga.files.data_frames import Rows, to_polars
 from saga.files.folders import File, open_place
@@ -262,14 +262,15 @@ class Source:
                             is_doubtful = in_groups(block[name])
                             doubtful |= {} if is_doubtful is None else {name: is_doubtful}
             for name in filter(doubtful.get, doubtful):
-                raise InputError.of(
-                    f"{place} has amounts that can be read in two ways",
+                problem = FileProblem(
                     "doubtful-amount",
                     f"Every dot in {name} has three digits behind it: 285.000 may be 285 or 285000",
-                    "Write amounts without thousands separators; or say in a mapping what the dots "
-                    "are: `decimal: '.'` or, if they separate thousands, `decimal: ','`.",
-                    column=name,
+                    "Write amounts without thousands separators.",
+                    name,
+                    file_fix="Or say in a mapping what the dots are: `decimal: '.'` or, if they "
+                    "separate thousands, `decimal: ','`.",
                 )
+                raise InputError(f"{place} has amounts that can be read in two ways", [problem])
 
     def rows(self, *, fitting: bool = True) -> tuple[pl.DataFrame, tuple[str, ...]]:
         """All rows in the columns that the mapping reads, and the names of the other columns.

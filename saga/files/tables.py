@@ -34,7 +34,7 @@ def check_out(out: str | Path) -> Path:
     """The path of an output table, checked before the work on it starts.
 
     Raises `UsageError` if the suffix is unknown, the folder is not writable, or there is a file
-    that SAGA did not write.
+    that SAGA did not write, such as a link, whose target would stay as it is.
     """
     out = Path(out)
     if out.suffix.lower() not in SUFFIXES:
@@ -48,7 +48,7 @@ def check_out(out: str | Path) -> Path:
     if out.suffix.lower() != ".parquet":
         files[_sidecar(out)] = _is_sidecar
     for file, is_ours in files.items():
-        if file.exists() and not is_ours(file):
+        if file.is_symlink() or (file.exists() and not is_ours(file)):
             raise UsageError(FOREIGN.format(file))
     check_writable(out)
     return out

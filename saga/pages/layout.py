@@ -44,7 +44,7 @@ def check_page(out: Path, what: str, suffixes: tuple[str, ...]) -> Path:
     if out.is_dir():
         example = out / f"{what}{suffixes[0]}"
         raise UsageError(f"The {what} {out} is a directory. Name a file in it, such as {example}.")
-    if out.exists() and MARK.encode() not in out.read_bytes():
+    if out.is_symlink() or (out.exists() and MARK.encode() not in out.read_bytes()):
         raise UsageError(FOREIGN.format(out))
     check_path(out)
     check_writable(out)

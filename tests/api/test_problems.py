@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from polars.exceptions import PanicException
 from saga.api.app import create_app
-from saga.api.codecs import ARROW_FILE, ARROW_STREAM, PARQUET, parse_json
+from saga.api.codecs import ARROW_FILE, ARROW_STREAM, CSV, PARQUET, parse_json
 from saga.api.problems import (
     ProblemDocument,
     ProblemEntry,
@@ -253,12 +253,29 @@ def test_decimals_that_are_not_read_are_named(service: Running, decimal: str, ki
         {"history": [{"year": 2020, "earnings": 1.0}], "exit_reason": "dead"},
         {"history": [{"year": 2020, "earnings": "250.000"}]},
         {"history": [{"year": 2020, "earnings": 1.0, "hobby": "x"}]},
+        "A;2020;1985;285.000",
+        "A;2020;1985;1.000,5",
+        "A;2020;1985;NA",
+        "A;2020;1985",
+        'A;2020;1985;"1',
+        "A;2020;1985;1\nA;2020;1985;1",
+        "1E+12;2020;1985;1",
+        ";2020;1985;1",
+        "A;20;1985;1",
+        "\u00c5;2020;1985;1",
     ],
 )
 def test_errors_over_http_have_no_advice_about_files_and_mappings(
-    service: Running, person: Callable[..., dict[str, Any]], broken: dict[str, Any]
+    service: Running, person: Callable[..., dict[str, Any]], broken: dict[str, Any] | str
 ) -> None:
-    answer = service.forecast({"persons": [person(**broken)], "horizons": [1]})
+    if isinstance(broken, str):
+        answer = service.client.post(
+            "/v1/forecasts",
+            content=f"person_id;year;birth_year;earnings\n{broken}\n".encode("latin-1"),
+            headers={"Content-Type": CSV},
+        )
+    else:
+        answer = service.forecast({"persons": [person(**broken)], "horizons": [1]})
     assert answer.status_code == 422
     fixes = " ".join(problem["fix"] for problem in answer.json()["problems"])
     assert fixes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +14,7 @@ import pytest
 from saga.errors import InputError, UsageError
 from saga.files.atomic import sole_output
 from saga.files.tables import check_out, read_provenance, write_table
+from saga.pages.layout import MARK, check_page
 
 TABLE = pl.DataFrame({"person_id": ["007", "Åsa"], "mean": [312_345.125, None], "horizon": [1, 2]})
 PROVENANCE = {"bundle": "ab" * 32, "seed": 3, "scenario": None, "note": "små"}
@@ -78,6 +80,21 @@ def test_a_foreign_table_or_a_foreign_file_beside_is_not_replaced(tmp_path: Path
     (tmp_path / "u.csv.json").write_text("{}")
     with pytest.raises(UsageError, match=r"u\.csv\.json exists"):
         check_out(tmp_path / "u.csv")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.csv.json", "t.html"])
+@pytest.mark.parametrize("target", ["ours", "absent"])
+def test_a_link_is_not_replaced(tmp_path: Path, name: str, target: str) -> None:
+    """Who reads its target would read the table of an earlier run."""
+    if target == "ours":
+        write_table(TABLE, tmp_path / "ours.csv", PROVENANCE)
+        (tmp_path / "ours.html").write_text(MARK)
+    aim = {"t.csv.json": "ours.csv.json", "t.html": "ours.html"}.get(name, "ours.csv")
+    link = tmp_path / name
+    link.symlink_to(tmp_path / aim)
+    check = partial(check_page, what="page", suffixes=(".html",)) if ".html" in name else check_out
+    with pytest.raises(UsageError, match="SAGA did not write it"):
+        check(link.with_name(name.removesuffix(".json")))
 
 
 def test_a_second_process_is_refused_an_output_that_one_is_writing(tmp_path: Path) -> None:
