@@ -44,7 +44,7 @@ class PathStatistic:
     weight: float = 1.0
     is_quantile: bool = False
 
-    @property
+    @cached_property
     def point(self) -> float:
         """The forecast as one number: the mean over paths, and the median of quantiles.
 

@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from saga.population.cell_statistics import PathStatistic
+from saga.special import ndtri
 
 Floats = NDArray[np.float64]
 
@@ -128,10 +128,10 @@ def _forecast(
         return values, (0.0, float(of_own_futures), economy)
     persons = max(differences - of_own_futures / n_paths, 0.0) if sampled else 0.0
     paths = of_own_futures / (max(statistic.weight, 1.0) if sampled else statistic.weight)
-    # Without any spread over paths the band is that of a normal distribution.
-    shape = norm.ppf((np.arange(n_paths) + 0.5) / n_paths)
     if between > 0:
         shape = (values - statistic.point) / np.sqrt(between)
+    else:  # without any spread over paths the band is that of a normal distribution
+        shape = ndtri((np.arange(n_paths) + 0.5) / n_paths)
     draws = statistic.point + shape * np.sqrt(persons + paths + economy + (model or 0.0) ** 2)
     return draws, (float(persons), float(paths), economy)
 

@@ -11,6 +11,7 @@ joins them. These two are protected each by itself, as if the other was known.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -324,7 +325,7 @@ def _bands(
     """
     shown = OF_YEARS if year else OF_LIFETIMES
     bands: list[_CellBands] = []
-    for each in zip(*(statistics_of(side, grid) for side in sides), strict=True):
+    for each in zip(*(statistics_of(side, grid, hidden) for side in sides), strict=True):
         cells, names, statistics = each[0]
         prefix = "" if year else "lifetime_"
         statistics = {f"{prefix}{name}": statistic for name, statistic in statistics.items()}
@@ -399,16 +400,15 @@ def _rows(
         is_hidden = any(bool(hidden[cell]) for cell in cells)
         for title, of_statistic in bands.items():
             statistic, values = ALL_STATISTICS[title], of_statistic._asdict()
-            values = {
-                name: None if value is None else np.clip(value, *statistic.limits)
-                for name, value in values.items()
-            }
+            low, high = statistic.limits
+            for name, value in () if is_hidden else values.items():
+                values[name] = None if value is None else min(max(value, low), high)
             if title in effects:  # its first three fields
                 values |= zip(EFFECT, effects[title], strict=False)
             shown = {
                 name: None
-                if is_hidden or value is None or not np.isfinite(value)
-                else _rounded(statistic, float(value), rules)
+                if is_hidden or value is None or not math.isfinite(value)
+                else _rounded(statistic, value, rules)
                 for name, value in values.items()
             }
             levels = dict(zip(grid.groups, names, strict=True))
@@ -467,7 +467,7 @@ def _chance_rows(
 
 def _rounded(statistic: GroupStatistic, value: float, rules: DisclosureRules) -> float:
     if not statistic.is_money and statistic.unit != "persons":
-        return round(float(value), _DIGITS)
+        return round(value, _DIGITS)
     base = rules.amount_base if statistic.is_money else rules.count_base
     return float(round(value / base) * base)
 

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -137,10 +138,10 @@ class Population:
     ) -> float | None:
         """The deviation of the model's error of a statistic; None: it is not known.
 
-        It is 0 in years before the paths. Horizons count from the year before the first full one;
-        `year` is None for lifetimes.
+        It is 0 in years before the paths, and None if there is no value. Horizons count from the
+        year before the first full one; `year` is None for lifetimes.
         """
-        if self.model_error is None:
+        if self.model_error is None or not np.isfinite(value):
             return None
         of = EVERYBODY if set(names) <= {TOTAL} else GROUPS
         years = self.paths.full_years
@@ -325,10 +326,16 @@ class Present:
             weighted = float((weights * here)[part].sum() / n_paths)
             yield float(np.minimum(persons, n_paths).sum() / n_paths), weighted, of_each
 
-    def statistics(self, cell: PersonPaths, median: PathStatistic) -> dict[str, PathStatistic]:
+    def statistics(
+        self, cell: PersonPaths | None, median: PathStatistic
+    ) -> dict[str, PathStatistic]:
         """The statistics of a cell by name; 0 persons and no others if nobody is in it."""
-        if len(cell.earnings):
+        if cell is not None and len(cell.earnings):
             return cell.statistics(median, self.random_groups)
+        return self._of_nobody
+
+    @cached_property
+    def _of_nobody(self) -> dict[str, PathStatistic]:
         nobody = np.zeros((RANDOM_GROUPS, self.earnings.shape[1]))
         none, unknown = (PathStatistic(of_all[0], of_all) for of_all in (nobody, nobody * np.nan))
         return dict.fromkeys(GROUP_STATISTICS, unknown) | dict.fromkeys(SUMS, none)
@@ -378,20 +385,27 @@ def grid_of(population: Population, request: PopulationRequest) -> Grid:
 
 
 def statistics_of(
-    present: Present, grid: Grid
+    present: Present, grid: Grid, hidden: Flags | None = None
 ) -> Iterator[tuple[tuple[TableCell, ...], tuple[str, ...], dict[str, PathStatistic]]]:
     """Each cell, then each comparison of two: the cells, the names, statistics by name.
 
-    Those of further amounts have their prefix.
+    Those of further amounts have their prefix. Nothing is computed of `hidden` cells: they are as
+    if nobody was in them.
     """
     median = present.cell(tuple(size - 1 for size in grid.shape), grid).quantile(0.5)
+    further = present.further.items()
+    amounts = {"": present, **{f"{name}_": replace(present, earnings=of) for name, of in further}}
     means = {}
     for cell in grid.cells():
-        statistics = present.statistics(present.cell(cell, grid), median)
+        is_hidden = hidden is not None and bool(hidden[cell])
+        statistics = {
+            f"{prefix}{name}": statistic
+            for prefix, of_amounts in amounts.items()
+            for name, statistic in present.statistics(
+                None if is_hidden else of_amounts.cell(cell, grid), median
+            ).items()
+        }
         means[cell] = [statistics[name] for name in ("mean", "p50")]
-        for prefix, amounts in present.further.items():
-            others = present.statistics(replace(present, earnings=amounts).cell(cell, grid), median)
-            statistics |= {f"{prefix}_{name}": other for name, other in others.items()}
         yield (cell,), tuple(grid.names(cell).values()), statistics
     for names, first, second in grid.comparisons():
         pairs = zip(means[first], means[second], strict=True)

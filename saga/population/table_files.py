@@ -57,8 +57,9 @@ def _excel_file(frames: Mapping[str, pl.DataFrame], provenance: Mapping[str, Any
     # A code of the panel, or the name of a bundle, could be a formula that Excel computes.
     as_texts = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
     with xlsxwriter.Workbook(content, as_texts) as book:
-        for name, frame in frames.items():
-            frame.write_excel(book, worksheet=name, autofit=True)
+        has_number = pl.any_horizontal(pl.selectors.float().is_not_null())
+        for name, frame in frames.items():  # hidden rows can be most, and take minutes to write
+            frame.filter(has_number).write_excel(book, worksheet=name, autofit=True)
         record = pl.DataFrame(
             {"entry": list(provenance), "value": [str(value) for value in provenance.values()]}
         )
