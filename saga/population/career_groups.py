@@ -7,6 +7,7 @@ disclosure control, is also made by them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -32,8 +33,8 @@ def with_career_groups(
 ) -> PathRows:
     """The paths with a column for each group of `CAREER_GROUPS` in `by`.
 
-    - base_amounts: Earnings of the year in the bands of the pension `law`, in its index amounts.
-      After the last known year these grow as they did on average.
+    - base_amounts: Pensionable earnings of the year in the bands of the pension `law`, in its index
+      amounts; the last band is at the ceiling.
     - career_fifth: Fifth of the persons of a path by the sum of their simulated earnings, with the
       weights of `persons`.
     """
@@ -79,27 +80,32 @@ def pensionable_earnings(law: PensionLaw, year: int, earnings: Floats) -> Floats
     After the last known year its amounts grow as they did on average: scored paths have no wages.
     """
     years = np.full(len(earnings), year)
-    known = law.known_years(years)
-    growth, to_law = np.exp(law.mean_growth * (years - known)), law.to_law(known)[:, None]
-    return pensionable(law, years, earnings * to_law, growth[:, None]) / to_law
+    to_law = law.to_law(law.known_years(years))[:, None]
+    return pensionable(law, years, earnings * to_law, law.mean_wages(years)) / to_law
 
 
 def _with_base_amounts(paths: PathRows, law: PensionLaw) -> pl.LazyFrame:
-    """The rows with the band of each year's earnings."""
+    """The rows with the band of what counts of each year's earnings."""
     years = np.array(paths.years)
     known = law.known_years(years)
-    growth = np.exp(law.mean_growth * (years - known))[:, None]
-    amount = law.amount(law.rule.index, known, growth)[:, 0] / law.to_law(known)
-    limits = law.rule.bands
-    names = [
-        "no earnings",
-        *(f"{low:g}-{high:g}" for low, high in zip((0.0, *limits), limits, strict=False)),
-        f"{limits[-1]:g} or more",
-    ]
-    multiple = pl.col("earnings") / pl.col("year").replace_strict(
-        dict(zip(years.tolist(), amount.tolist(), strict=True)), return_dtype=pl.Float64
-    )
-    number = pl.sum_horizontal((multiple >= limit).cast(pl.UInt8) for limit in (0.0, *limits))
-    positive = pl.when(multiple > 0).then(number).otherwise(0)
-    band = positive.replace_strict(dict(enumerate(names)), return_dtype=pl.Enum(names))
-    return paths.rows.with_columns(band.alias(BASE_AMOUNTS))
+    amounts = law.amount(law.rule.index, known, law.mean_wages(years))[:, 0] / law.to_law(known)
+    most = [pensionable_earnings(law, year, np.full((1, 1), np.inf)) for year in paths.years]
+    ceilings = np.ravel(most)
+    limits = [limit for limit in law.rule.bands if limit < (ceilings / amounts).min()]
+    bands = [f"{low:g}-{high:g}" for low, high in pairwise((0.0, *limits))]
+    names = ["not pensionable", *bands, f"{limits[-1]:g}-ceiling", "ceiling"]
+
+    def band(rows: pl.Series) -> pl.Series:
+        of_rows, earnings = (rows.struct.field(name).to_numpy() for name in ("year", "earnings"))
+        numbers = np.zeros(len(rows), dtype=np.uint8)
+        for year, amount, ceiling in zip(paths.years, amounts, ceilings, strict=True):
+            at = of_rows == year
+            counted = pensionable_earnings(law, year, earnings[at, None])[:, 0]
+            above = np.searchsorted(np.array(limits) * amount, counted, "right")
+            numbers[at] = (counted > 0) + above + (counted >= ceiling)
+        return pl.Series(numbers)
+
+    # Elementwise, so that a query for one year computes no others.
+    numbers = pl.struct("year", "earnings").map_batches(band, pl.UInt8, is_elementwise=True)
+    named = numbers.replace_strict(dict(enumerate(names)), return_dtype=pl.Enum(names))
+    return paths.rows.with_columns(named.alias(BASE_AMOUNTS))

@@ -586,58 +586,45 @@ def test_wrong_options_folders_and_weights_are_named(
         assert message in refusal(*line, more)
 
 
-def test_bands_of_base_amounts_have_flows_and_add_up(
+def test_bands_of_pensionable_earnings_have_flows_and_totals_that_add_up(
     scored: Path, panel: Path, tmp_path: Path
 ) -> None:
-    """The Orange Report's shape: a cohort's persons by band and year, and where they go."""
+    """The Orange Report's shape: less 7 %, at most 7.5 base amounts, by hand for 2023."""
     out = tmp_path / "out"
     table = _run(scored, panel, out, "--by", "cohort,base_amounts")
-    earnings = pl.concat(map(pl.read_parquet, scored.glob("*.parquet")))
-    # Income base amount of 2023, in prices of 2022: by hand from two published numbers.
-    amount = 74_300 * shipped_facts().price_index[2022] / shipped_facts().price_index[2023]
-    of_year = earnings.filter(pl.col("year") == 2023)["earnings"] / amount
-    shown = table.filter(statistic="persons", cohort=TOTAL, year=2023)
-    counted = dict(shown.select("base_amounts", "value").iter_rows())
-    expected = {
-        "no earnings": (of_year == 0).sum(),
-        "0-1": ((of_year > 0) & (of_year < 1)).sum(),
-        "1-3": ((of_year >= 1) & (of_year < 3)).sum(),
-        "3-5": ((of_year >= 3) & (of_year < 5)).sum(),
-    }
-    for band, number in expected.items():
-        if counted[band] is not None:
-            assert counted[band] == pytest.approx(number / PATHS, abs=0.5)
-    assert counted["no earnings"] is not None
-    page = (out / "tables.html").read_text()
-    assert page.index(">no earnings<") < page.index(">0-1<") < page.index(">1-3<")
-    flows = pl.read_csv(out / "transitions.csv", infer_schema_length=None)
-    assert set(flows["class"]) == {*counted} - {"unknown"}
-    sums = flows.drop_nulls("share").group_by("year", "cohort", "class").agg(pl.col("share").sum())
-    assert len(sums)
-    assert sums["share"].to_numpy() == pytest.approx(1.0, abs=0.004)
-
-
-def test_tables_by_base_amounts_have_the_earnings_that_count_for_pensions(
-    scored: Path, panel: Path, tmp_path: Path
-) -> None:
-    """Less 7 %, at most 7.5 base amounts; totals add up over bands."""
-    table = _run(scored, panel, tmp_path / "out", "--by", "cohort,base_amounts")
     earnings = pl.concat(map(pl.read_parquet, scored.glob("*.parquet"))).filter(year=2023)
     prices = shipped_facts().price_index
     law = earnings["earnings"].to_numpy() * prices[2023] / prices[2022]
     income = np.floor(law / 100 + 1e-6) * 100
     fee = np.ceil((0.07 * np.minimum(income, 8.07 * 74_300) - 1e-6) / 100 - 0.5) * 100
     counted = np.where(income < 0.423 * 52_500, 0.0, np.minimum(income - fee, 7.5 * 74_300))
+    limits = np.array([0, 1, 3, 5, 7.5]) * 74_300
+    bands = ["not pensionable", "0-1", "1-3", "3-5", "5-ceiling", "ceiling"]
+    number = np.where(counted > 0, np.searchsorted(limits, counted, "right"), 0)
+    assert 0 < (counted == limits[-1]).sum()
+    shown = table.filter(statistic="persons", cohort=TOTAL, year=2023)
+    persons = dict(shown.select("base_amounts", "value").iter_rows())
+    for k, band in enumerate(bands):
+        if persons[band] is not None:
+            assert persons[band] == pytest.approx((number == k).sum() / PATHS, abs=0.5)
+    assert persons["not pensionable"] is not None
+    page = (out / "tables.html").read_text()
+    assert page.index(">not pensionable<") < page.index(">0-1<") < page.index(">1-3<")
+    flows = pl.read_csv(out / "transitions.csv", infer_schema_length=None)
+    assert set(flows["class"]) == {*bands, TOTAL}
+    sums = flows.drop_nulls("share").group_by("year", "cohort", "class").agg(pl.col("share").sum())
+    assert len(sums)
+    assert sums["share"].to_numpy() == pytest.approx(1.0, abs=0.004)
     expected = counted.sum() / PATHS * prices[2022] / prices[2023]
     rows = table.filter(pl.col("year") == 2023, statistic="pensionable_total", cohort=TOTAL)
     totals = dict(rows.select("base_amounts", "value").iter_rows())
     assert totals[TOTAL] == pytest.approx(expected, abs=1)
     of_bands = [value for band, value in totals.items() if band != TOTAL]
     assert None in of_bands or sum(of_bands) == pytest.approx(expected, abs=len(of_bands))
-    assert totals["no earnings"] == 0
+    assert totals["not pensionable"] == 0
     mean = _one(table, year=2023, statistic="pensionable_mean", cohort=TOTAL, base_amounts=TOTAL)
     assert mean["value"] == pytest.approx(expected / PERSONS, abs=1)
-    assert "Sum of pensionable earnings" in (tmp_path / "out" / "tables.html").read_text()
+    assert "Sum of pensionable earnings" in page
     others = _run(scored, panel, tmp_path / "others", "--by", "cohort")
     assert not others["statistic"].str.starts_with("pensionable").any()
 
@@ -659,8 +646,8 @@ def test_tables_use_the_facts_of_their_paths_and_refuse_others(
     poor, all_others = (
         table.filter(is_poor, statistic="persons", year=2023)["value"].sum()
         for is_poor in (
-            pl.col("base_amounts").is_in(["no earnings", "0-1"]),
-            ~pl.col("base_amounts").is_in(["no earnings", "0-1", TOTAL]),
+            pl.col("base_amounts").is_in(["not pensionable", "0-1"]),
+            ~pl.col("base_amounts").is_in(["not pensionable", "0-1", TOTAL]),
         )
     )
     assert all_others < PERSONS / 100 < poor
