@@ -33,6 +33,7 @@ SHIPPED_RULES = ("se", "us", "accrual")
 FORMULAS = ("sum", "best_years")
 KINDS = ("balance", "yearly_pension")
 MAX_CHARACTERS = 20_000  # of a rule file; the longest shipped rule has a third of it
+ROLES = {"rule": "pension rule", "reform": "reform"}  # of a request: option, and words of errors
 _OWN_PRICES = "prices"  # series of consumer prices of a rule in another currency than SEK
 
 
@@ -193,16 +194,24 @@ class PensionLaw:
     last_year: int
 
     @classmethod
-    def of(cls, source: PensionSource, facts: Facts, price_year: int, currency: str) -> PensionLaw:
-        """The law of a rule, for earnings in a currency of `price_year`.
+    def of(
+        cls,
+        source: PensionSource,
+        facts: Facts,
+        price_year: int,
+        currency: str,
+        role: str = "rule",
+    ) -> PensionLaw:
+        """The law of a rule, for earnings in a currency of `price_year`; errors name its `role`.
 
         Raises UsageError if the rule cannot be used, is for another currency, or lacks a series or
         prices.
         """
-        rule = pension_rule(source)
+        rule = pension_rule(source, f"the {ROLES[role]}")
+        what = f"{ROLES[role]} {rule.title!r}"
         if rule.currency != currency:
             raise UsageError(
-                f"The pension rule {rule.title!r} is for {rule.currency}, the amounts are in "
+                f"The {what} is for {rule.currency}, the amounts are in "
                 f"{currency}. Give a rule file for {currency}."
             )
         names = {rule.index, rule.floor_index, rule.ceiling_index}
@@ -212,7 +221,7 @@ class PensionLaw:
         }
         if lacking := sorted(names - known.keys()):
             raise UsageError(
-                f"The pension rule {rule.title!r} needs the yearly amounts {lacking[0]}. Give them "
+                f"The {what} needs the yearly amounts {lacking[0]}. Give them "
                 f"in {currency} under `series`, or, if that is SEK, in facts of your own."
             )
         prices = rule.series.get(_OWN_PRICES) or (facts.price_index if currency == "SEK" else {})
@@ -222,20 +231,20 @@ class PensionLaw:
             gaps = [year for year in range(rule.first_year, last_year + 1) if year not in values]
             if gaps or (name == PRICES and price_year not in values):
                 raise UsageError(
-                    f"The pension rule {rule.title!r} has no {name} of {[*gaps, price_year][0]}. "
+                    f"The {what} has no {name} of {[*gaps, price_year][0]}. "
                     f"Under `series` give it every year from {rule.first_year} on, for this "
                     "replaces the dated facts; to add a year to these, use --facts."
                 )
         if rule.first_year > last_year:
             raise UsageError(
-                f"The pension rule {rule.title!r} begins in {rule.first_year}, after the last year "
+                f"The {what} begins in {rule.first_year}, after the last year "
                 f"of its amounts, {last_year}. Begin earlier, and date the parameters that change."
             )
         law = cls(rule, amounts, prices, price_year, last_year)
-        law._check_limits()
+        law._check_limits(f"the {what}")
         return law
 
-    def _check_limits(self) -> None:
+    def _check_limits(self, place: str) -> None:
         """Raise UsageError for a year in which the least income that counts is above the most."""
         rule = self.rule
         dates = {*rule.parameters.get("floor", ()), *rule.parameters.get("ceiling", ())}
@@ -246,7 +255,7 @@ class PensionLaw:
         above = floor > rule.of_years("ceiling", years) * ceiling
         why = f"above the ceiling in {years[above.argmax()]}"
         fix = "Give a lower floor, or a higher ceiling."
-        _refuse([("parameters, floor", bool(above.any()), why, fix)], rule.title)
+        _refuse([("parameters, floor", bool(above.any()), why, fix)], place)
 
     def amount(self, name: str, years: Years, growth: Array) -> Array:
         """A yearly amount, in prices of the law, (n_year, n_path).
@@ -304,13 +313,13 @@ def check_laws(laws: Sequence[PensionLaw], first_age: int) -> None:
             f"{rules[-1].title!r} a {kinds[-1]}: their difference means nothing. Compare rules of "
             "one kind, such as a rule and a file that has it as `base`."
         )
-    for rule in rules:
+    for rule, words in zip(rules, ROLES.values(), strict=False):
         indexed = min(
             rule.parameters.get("index_age", {0: PARAMETERS["index_age"].default}).values()
         )
         if rule.formula == "best_years" and first_age > indexed:
             raise UsageError(
-                f"The pension rule {rule.title!r} indexes earnings to age {indexed:g}, before the "
+                f"The {words} {rule.title!r} indexes earnings to age {indexed:g}, before the "
                 f"first age that counts, {first_age}. Count from an earlier age."
             )
 
@@ -353,7 +362,7 @@ def _content(source: str, place: str) -> dict[str, Any]:
     if len(source) > MAX_CHARACTERS:
         raise UsageError(f"{place} is longer than {MAX_CHARACTERS:,} characters. Shorten it.")
     title = f"{place} cannot be read as YAML. See docs/method/pensions.md."
-    content = read_yaml(source, title, "pension-rule", "rule")
+    content = read_yaml(source, title, "pension-rule", _option_of(place))
     if not isinstance(content, dict):
         raise UsageError(f"{place} has no keys. Give {', '.join(_KEYS)}.")
     base = content.pop("base", None)
@@ -433,12 +442,17 @@ def _from_first_year(dated: dict[int, float], first_year: int, default: float) -
 def _refuse(checks: Iterable[_Check], place: str) -> None:
     """Raise UsageError with a problem for each check that finds a fault."""
     problems = (
-        Problem("pension-rule", f"{place}, {key}: {why}", fix, column="rule")
+        Problem("pension-rule", f"{place}, {key}: {why}", fix, column=_option_of(place))
         for key, is_faulty, why, fix in checks
         if is_faulty
     )
     if first := list(islice(problems, _MAX_FAULTS)):
-        raise UsageError("The pension rule cannot be used.", first)
+        raise UsageError(f"There is a fault in {place}.", first)
+
+
+def _option_of(place: str) -> str | None:
+    """The option of a request that an error is about; None: a file, whose name tells it."""
+    return next((role for role, words in ROLES.items() if place.startswith(f"the {words}")), None)
 
 
 def _checks(content: Mapping[str, Any]) -> Iterator[_Check]:

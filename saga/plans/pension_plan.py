@@ -12,7 +12,7 @@ from saga.data.panel import Panel
 from saga.forecast_results import Pensions, Result
 from saga.forecast_warnings import ForecastWarning
 from saga.pensions.pension_reform import reform_table
-from saga.pensions.pension_rules import PensionLaw, check_laws
+from saga.pensions.pension_rules import ROLES, PensionLaw, check_laws
 from saga.pensions.pension_table import BASIS, WageIndex, rights_table
 from saga.plans.plan import PieceOutput, Plan
 from saga.request_warnings import past_warnings, pension_warnings
@@ -28,8 +28,12 @@ def laws_of(forecaster: Forecaster, request: PensionRequest) -> list[PensionLaw]
     Raises UsageError if one cannot be used.
     """
     money = forecaster.transforms.price_year, forecaster.transforms.currency
-    rules = (rule for rule in (request.rule, request.reform) if rule is not None)
-    return [PensionLaw.of(rule, forecaster.facts, *money) for rule in rules]
+    sources = ((role, getattr(request, role)) for role in ROLES)
+    return [
+        PensionLaw.of(source, forecaster.facts, *money, role)
+        for role, source in sources
+        if source is not None
+    ]
 
 
 class PensionPlan(Plan[PensionRequest]):

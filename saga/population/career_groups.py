@@ -25,6 +25,7 @@ from saga.population.scored_paths import (
 )
 from saga.requests import PensionSource
 
+_MOST = np.full((1, 1), 1e12)  # earnings above every ceiling
 _FIFTHS = tuple(f"career fifth {k}" for k in range(1, 6))
 
 
@@ -89,8 +90,7 @@ def _with_base_amounts(paths: PathRows, law: PensionLaw) -> pl.LazyFrame:
     years = np.array(paths.years)
     known = law.known_years(years)
     amounts = law.amount(law.rule.index, known, law.mean_wages(years))[:, 0] / law.to_law(known)
-    most = [pensionable_earnings(law, year, np.full((1, 1), np.inf)) for year in paths.years]
-    ceilings = np.ravel(most)
+    ceilings = np.ravel([pensionable_earnings(law, year, _MOST) for year in paths.years])
     limits = [limit for limit in law.rule.bands if limit < (ceilings / amounts).min()]
     bands = [f"{low:g}-{high:g}" for low, high in pairwise((0.0, *limits))]
     names = ["not pensionable", *bands, f"{limits[-1]:g}-ceiling", "ceiling"]

@@ -184,9 +184,16 @@ def test_a_faulty_rule_file_is_refused_with_its_place(
         ),
     ],
 )
-def test_a_rule_that_does_not_fit_is_refused(text: str, complaint: str) -> None:
-    with pytest.raises(UsageError, match=complaint):
-        of(text)
+@pytest.mark.parametrize(
+    ("role", "other"), [("rule", "the reform"), ("reform", "the pension rule")]
+)
+def test_a_rule_that_does_not_fit_is_refused_as_what_it_is(
+    text: str, complaint: str, role: str, other: str
+) -> None:
+    with pytest.raises(UsageError, match=complaint) as caught:
+        PensionLaw.of(PensionSource(text), shipped_facts(), 2022, "SEK", role)
+    assert other not in str(caught.value).lower()
+    assert {problem.column for problem in caught.value.problems} <= {role}
 
 
 def test_the_amounts_of_the_facts_are_not_those_of_another_currency() -> None:
