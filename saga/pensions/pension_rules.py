@@ -344,7 +344,7 @@ def read_pension_rule(text: str) -> PensionSource:
     try:
         source = PensionSource(path.read_text(encoding="utf-8").rstrip() + "\n")
     except (OSError, UnicodeDecodeError):
-        raise UsageError(f"The pension rule {path.name} cannot be read as text.") from None
+        raise UsageError(f"{path.name} cannot be read as text.") from None
     pension_rule(source, path.name)
     return source
 
