@@ -95,9 +95,8 @@ def test_in_time_the_pit_is_uniform_at_every_horizon(standard: OraclePanel) -> N
     assert in_time_p_value(*standard) > RARE
 
 
-@pytest.mark.parametrize(
-    "mechanism", ["transitory_shocks", pytest.param("heavy_tails", marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("mechanism", ["transitory_shocks", "heavy_tails"])
 def test_without_a_mechanism_the_pit_is_not_uniform(
     standard: OraclePanel, monkeypatch: pytest.MonkeyPatch, mechanism: str
 ) -> None:

@@ -253,15 +253,12 @@ class TestParticleFilter:
         exact = ExactForecaster(GkosFilter(GKOS, 150))
         assert smallest_pit_p_value(exact, GKOS, 500, 7) > 0.001
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         "wrong",
         [
-            pytest.param(
-                replace(GKOS, nonemployment=FEW_ZEROS.nonemployment), marks=pytest.mark.thorough
-            ),
-            pytest.param(
-                replace(GKOS, eps=replace(GKOS.eps, sd=(0.28, 0.2))), marks=pytest.mark.thorough
-            ),
+            replace(GKOS, nonemployment=FEW_ZEROS.nonemployment),
+            replace(GKOS, eps=replace(GKOS.eps, sd=(0.28, 0.2))),
             replace(GKOS, rho=0.8),
         ],
         ids=["nonemployment", "eps", "rho"],
