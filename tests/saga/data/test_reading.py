@@ -515,13 +515,6 @@ def test_tables_of_other_types_beside_the_data_are_told(tmp_path: Path) -> None:
     assert read_panel(tmp_path / "2018.csv", prices=2022).meta.unread == ()
 
 
-def test_a_csv_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(
-        b"\xef\xbb\xbfperson_id,year,birth_year,earnings\n007,2000,1970,1\n"
-    )
-    assert read_panel(tmp_path / "a.csv", prices=2022).frame["person_id"].item() == "007"
-
-
 @pytest.mark.parametrize("ids", [[12] * 6, [12.0] * 6], ids=["integers", "floats"])
 def test_a_person_is_one_whether_a_file_has_text_or_numbers(
     ids: list[float], tmp_path: Path
@@ -797,14 +790,6 @@ def test_a_column_with_two_spellings_is_refused_unless_a_mapping_names_one(
         codes = {name: pl.lit(None), name.title(): pl.lit(None)}
         with pytest.raises(InputError, match=f"{name} may be"):
             read_panel(_rows().with_columns(**codes), prices=2022)
-
-
-def test_blank_lines_and_blanks_around_names_are_ignored(tmp_path: Path) -> None:
-    text = "person_id, year ,birth_year|earnings|note\r\n007|2000|1970|1|\r\n\r\n||||\r\n".replace(
-        ",", "|"
-    )
-    (tmp_path / "a.csv").write_bytes(text.encode())
-    assert read_panel(tmp_path / "a.csv", prices=2022).frame["person_id"].to_list() == ["007"]
 
 
 def test_a_file_of_a_folder_may_lack_any_column_but_a_required_one(tmp_path: Path) -> None:
