@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from saga.training.data import Batch, Batches, PanelData
 from saga.training.masking import Masking
 
@@ -63,17 +62,6 @@ def test_training_estimates_the_true_hazard(mortal: Sequences) -> None:
     # targets after thinning.
     wrong, _ = hazard(epoch, "targets")
     assert wrong > HAZARD + 4 * error
-
-
-def test_batches_of_equally_many_persons_bias_the_hazard_upwards(mortal: Sequences) -> None:
-    class Equal(Batches):
-        def plan(self) -> list[NDArray[np.int64]]:
-            order = np.argsort(self.sequences.lengths, kind="stable")
-            return np.array_split(order, len(self))
-
-    for divided_by in ("person_years", "targets"):
-        wrong, error = hazard(batches(mortal, Equal), divided_by)
-        assert wrong > 1.5 * HAZARD > HAZARD + 8 * error
 
 
 def test_batches_have_equally_many_person_years_and_each_person_once(mortal: Sequences) -> None:

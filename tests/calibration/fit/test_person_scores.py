@@ -133,16 +133,11 @@ def draw_scores(
     return np.where(is_known, scores, np.nan)
 
 
-def pooled(
-    scores: Array, n_origins: int, *, neighbours: int = 1, margin: int | None = None
-) -> float:
-    """`pooled_quantile` of scores (n, R); `margin` replaces R in the rank (a wrong variant)."""
+def pooled(scores: Array) -> float:
+    """The `pooled_quantile` of scores (n, N_ORIGINS)."""
     persons, _ = np.nonzero(~np.isnan(scores))
     known = scores[~np.isnan(scores)]
-    if margin is not None:
-        k = rank_needed(len(known), COVERAGE, margin)
-        return float(np.sort(known)[k - 1]) if k <= len(known) else math.inf
-    return pooled_quantile(known, persons, COVERAGE, n_origins, neighbours=neighbours)
+    return pooled_quantile(known, persons, COVERAGE, N_ORIGINS, neighbours=1)
 
 
 def coverage_of(thresholds: list[float], judged: list[Array]) -> tuple[float, float]:
@@ -161,20 +156,10 @@ def test_coverage_of_new_persons_is_at_least_as_stated(correlation: float) -> No
     rng = np.random.default_rng(1)
     samples = [draw_scores(rng, 40, correlation) for _ in range(3_000)]
     judged = [draw_scores(rng, 20, correlation) for _ in samples]
-    share, error = coverage_of([pooled(scores, N_ORIGINS) for scores in samples], judged)
+    share, error = coverage_of([pooled(scores) for scores in samples], judged)
     assert share > COVERAGE - 4 * error
     known = np.mean([(~np.isnan(scores)).sum() for scores in samples])
     assert share < COVERAGE + 2 * N_ORIGINS / known + 4 * error
-
-
-def test_without_room_for_the_scores_of_the_new_person_coverage_fails() -> None:
-    rng = np.random.default_rng(2)
-    samples = [draw_scores(rng, 14, 1.0) for _ in range(4_000)]
-    judged = [draw_scores(rng, 20, 1.0) for _ in samples]
-    wrong, error = coverage_of([pooled(s, N_ORIGINS, margin=1) for s in samples], judged)
-    assert wrong < COVERAGE - 4 * error
-    right, error = coverage_of([pooled(s, N_ORIGINS) for s in samples], judged)
-    assert right > COVERAGE - 4 * error
 
 
 def test_one_origin_is_split_conformal_prediction() -> None:

@@ -67,12 +67,6 @@ def test_covariances_of_linear_processes_are_those_of_theory(process: LinearProc
     assert_covariances(process, process.simulate(N, YEARS, stream("linear")))
 
 
-def test_a_process_without_its_fixed_effect_fails() -> None:
-    logs = replace(AR1, sd_level=0.0).simulate(N, YEARS, stream("linear"))
-    with pytest.raises(AssertionError):
-        assert_covariances(AR1, logs)
-
-
 def test_shocks_have_the_standard_deviation_that_was_asked_for() -> None:
     draws = ParameterDraws(stream("shocks"))
     kurtoses = []

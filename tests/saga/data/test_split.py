@@ -50,14 +50,6 @@ def test_relatives_are_in_the_same_part_and_fold(make_panel: Callable[[bool], Pa
     assert frame["fold"].n_unique() == 5
 
 
-def test_a_split_by_person_would_divide_families(make_panel: Callable[[bool], Panel]) -> None:
-    panel = make_panel(True)
-    by_person = assign_folds("kin", panel.persons(), 5)
-    family = panel.frame[FAMILY.name].to_list()
-    folds_of = [{by_person[i] for i in range(450) if family[i] == f"f{k}"} for k in range(100)]
-    assert sum(len(folds) > 1 for folds in folds_of) > 50
-
-
 def test_without_families_the_split_is_that_of_persons(
     make_panel: Callable[[bool], Panel],
 ) -> None:

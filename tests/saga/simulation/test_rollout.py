@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import polars as pl
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from saga.data.panel import Panel, PanelMeta
 from saga.features.calendar import Calendar, macro_features
@@ -24,10 +22,8 @@ from saga.model import ModelConfig, Saga
 from saga.model.config import HeadName
 from saga.schema import CATEGORICAL
 from saga.simulation import rollout as rollout_module
-from saga.simulation import steppers
 from saga.simulation.path_numbers import path_orders, path_uniforms
 from saga.simulation.rollout import Rollout, RolloutOptions
-from saga.simulation.steppers import CellStepper, DecoderStepper
 
 CALENDAR = Calendar(sweden())
 PROCESS = MacroProcess.fit(sweden())
@@ -207,89 +203,6 @@ def test_paths_equal_teacher_forcing(
     networks: dict[str, Saga], sequences: Sequences, kind: str, light: bool, rhythm: int
 ) -> None:
     assert equals_teacher_forcing(networks[kind], sequences, light=light, rhythm=rhythm)
-
-
-# Changes of (first visible token of the record, first visible year of the path), given steps done.
-MASKS: dict[str, Callable[[int, int, int], tuple[int, int]]] = {
-    "the record two years beyond the span": lambda record, path, _: (max(0, record - 2), path),
-    "the path two years beyond the span": lambda record, path, _: (record, max(0, path - 2)),
-    "the record's oldest visible year hidden": lambda record, path, _: (record + 1, path),
-    "the first simulated year hidden": lambda record, path, steps: (
-        record,
-        max(path, min(1, steps)),
-    ),
-}
-
-
-@each_rhythm
-@pytest.mark.parametrize("mask", MASKS)
-def test_a_broken_mask_is_detected(
-    networks: dict[str, Saga],
-    sequences: Sequences,
-    mask: str,
-    rhythm: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    correct = DecoderStepper._attend
-
-    def attend(
-        stepper: DecoderStepper,
-        layer: int,
-        person: int,
-        projected: Tensor,
-        first_in_record: int,
-        first_in_path: int,
-        out: Tensor,
-    ) -> None:
-        visible = MASKS[mask](first_in_record, first_in_path, stepper.steps_done)
-        correct(stepper, layer, person, projected, *visible, out)
-
-    monkeypatch.setattr(DecoderStepper, "_attend", attend)
-    assert not equals_teacher_forcing(networks["short"], sequences, light=False, rhythm=rhythm)
-
-
-@each_rhythm
-def test_simulated_years_rotated_by_a_wrong_age_are_detected(
-    network: Saga, sequences: Sequences, rhythm: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    correct = steppers._projections_by_age
-    monkeypatch.setattr(
-        steppers, "_projections_by_age", lambda *block: (maps := correct(*block))[1:] + maps[-1:]
-    )
-    assert not equals_teacher_forcing(network, sequences, light=False, rhythm=rhythm)
-
-
-def one_year_late(_stepper: Any, age: Tensor) -> Tensor:
-    return age + 1
-
-
-def without_memory(stepper: Any, age: Tensor) -> Tensor:
-    stepper.state = stepper.summary.state.expand(-1, stepper.state.shape[1], -1)
-    return age
-
-
-def wrong_gap(stepper: Any, age: Tensor) -> Tensor:
-    cell = stepper.maps.cell
-    stepper.bias = stepper.summary.bias + cell.gap.weight[0] + cell.up.bias
-    return age
-
-
-@each_rhythm
-@pytest.mark.parametrize("mistake", [one_year_late, without_memory, wrong_gap])
-def test_a_broken_cell_is_detected(
-    network: Saga,
-    sequences: Sequences,
-    mistake: Callable[[Any, Tensor], Tensor],
-    rhythm: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    correct = CellStepper.step
-    monkeypatch.setattr(
-        CellStepper,
-        "step",
-        lambda stepper, state, z, age: correct(stepper, state, z, mistake(stepper, age)),
-    )
-    assert not equals_teacher_forcing(network, sequences, light=True, rhythm=rhythm)
 
 
 def test_lasting_columns_keep_the_code_last_known_and_another_one_is_detected(

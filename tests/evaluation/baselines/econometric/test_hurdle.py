@@ -88,15 +88,6 @@ def test_known_chances_of_finding_and_losing_work_are_recovered(
     assert max(calibration(fresh, hurdle, column) for column in (5, 12, 23)) < 2
 
 
-def test_a_hurdle_with_too_many_returns_to_work_fails_the_check(
-    fitted: tuple[Histories, Hurdle],
-) -> None:
-    _, hurdle = fitted
-    idle = hurdle.work[1]
-    wrong = replace(hurdle, work=(hurdle.work[0], replace(idle, intercept=idle.intercept + 1)))
-    assert calibration(simulated_histories(seed=1), wrong, 12) > 6
-
-
 def test_draws_have_the_chances_and_small_amounts_their_distribution(
     fitted: tuple[Histories, Hurdle],
 ) -> None:
