@@ -9,8 +9,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,10 +25,9 @@ import pyarrow.parquet as pq
 import pytest
 from saga.api.codecs import ARROW_STREAM, CSV, PARQUET
 from saga.api.jobs.job_folders import JobFolders
-from saga.api.key_file import read_keys, revoke_key
+from saga.api.key_file import revoke_key
 
 from tests.keys import make_keys
-from tests.service.conftest import make_person
 from tests.service.watch import watch
 from tests.waiting import awaited
 
@@ -394,53 +391,6 @@ def test_a_result_without_room_is_not_begun(serve: Serve, tmp_path: Path, figure
         kept = folder.size() / MB
     assert (job["state"], job["problem"]["problems"][0]["rule"]) == ("failed", "disk")
     figures.at_most("a job whose result has no room: MB of the disk that it keeps", kept, 0.1, "MB")
-
-
-def test_no_change_of_two_commands_at_once_is_lost(holders: Holders, figures: Figures) -> None:
-    """Revoking a key beside making another, as two operators do."""
-    file, rounds = holders.root / "keys", 6
-    headers = make_keys(file, *(f"old{i}" for i in range(rounds)))
-    program = [sys.executable, "-c", "from saga.cli import main; main()", "keys"]
-    for i in range(rounds):
-        commands = ["revoke", f"old{i}"], ["create", f"new{i}"]
-        running = [
-            subprocess.Popen([*program, *words, "--file", str(file)], stdout=subprocess.DEVNULL)
-            for words in commands
-        ]
-        assert [process.wait() for process in running] == [0, 0]
-    time.sleep(2)  # the service reads the file again
-    get = holders.client.get
-    alive = [name for name in headers if get("/v1/model", headers=headers[name]).is_success]
-    figures.at_most(f"{rounds} revocations beside new keys: lost", len(alive), 0)
-    made = {f"new{i}" for i in range(rounds)} & {key.name for key in read_keys(file)}
-    figures.at_least(f"{rounds} keys made beside revocations: kept", len(made), rounds)
-
-
-def test_calls_of_foreign_pages_are_refused_without_keys(served: Served, figures: Figures) -> None:
-    """A page whose name was pointed at this machine, and pages of other places."""
-    names = ("evil.example", "127.0.0.1.evil.example", "0.0.0.0", "127.1", "localhost.")
-    foreign = [{"Host": f"{name}:{served.port}"} for name in names]
-    pages = (
-        "http://evil.example",
-        "null",
-        "http://localhost:9",
-        f"http://{names[1]}:{served.port}",
-    )
-    foreign += [{"Origin": page} for page in pages]
-    body = {"persons": [make_person()], "horizons": [1]}
-    with served.client() as client:
-        answers = [
-            answer.status_code
-            for headers in foreign
-            for answer in (
-                client.get("/v1/model", headers=headers),
-                client.get("/", headers=headers),
-                client.post("/v1/forecasts", json=body, headers=headers),
-            )
-        ]
-        assert client.post("/v1/forecasts", json=body, headers={"Origin": served.url}).is_success
-    name = f"{len(answers)} calls of foreign pages without keys"
-    figures.at_most(f"{name}: not refused", sum(status != 403 for status in answers), 0)
 
 
 def test_event_streams_of_one_holder_do_not_keep_another_out(
