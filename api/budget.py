@@ -6,7 +6,6 @@ therefore refused before it is complete.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 import sqlite3
@@ -141,23 +140,22 @@ class BodyMemory:
         Raises ProblemError if it is too large or too slow. If all bodies together fill the memory,
         the largest is refused.
         """
-        with anyio.CancelScope() as scope:
+        with anyio.move_on_after(self._seconds) as scope:
             self._arriving[scope] = content
             try:
-                async with asyncio.timeout(self._seconds):
-                    async for chunk in request.stream():
-                        content += chunk
-                        self.used += len(chunk)
-                        self._refuse_large(len(content))
-                        scan(chunk)
-                        if self.used > self._max_total:
-                            max(self._arriving, key=lambda s: len(self._arriving[s])).cancel()
-            except TimeoutError:
-                raise refused("body-seconds", {"seconds": self._seconds}) from None
+                async for chunk in request.stream():
+                    content += chunk
+                    self.used += len(chunk)
+                    self._refuse_large(len(content))
+                    scan(chunk)
+                    if self.used > self._max_total:
+                        max(self._arriving, key=lambda s: len(self._arriving[s])).cancel()
             except ClientDisconnect:
                 raise client_gone() from None
             finally:
                 del self._arriving[scope]
+        if scope.cancelled_caught and anyio.current_time() >= scope.deadline:
+            raise refused("body-seconds", {"seconds": self._seconds})
         if scope.cancelled_caught:
             raise refused("body-memory")
 

@@ -126,13 +126,14 @@ async def answer_call(
         compute: Computes the call.
     """
     async with service.admit(request, caller) as ticket:
+        accepted = accepted_type(request)  # refused before the work
         call = await _read_call(request, service, ticket, models)
         if call.options.records:
             check_recording(service, caller)
         computed = await compute(call, ticket)
         result = service.with_ledger_notes(computed.result, caller)
         if not call.options.records:
-            return await respond(request, call.people, result, computed.to_json)
+            return await respond(accepted, call.people, result, computed.to_json)
     # The ledger is written after the call has left the queue, so that no other call waits for it.
     recorded = await record_issued(service, caller, result.issued)
     n_bands = 0 if getattr(call.options, "bands", None) is None else result.panel.n_persons
@@ -141,7 +142,7 @@ async def answer_call(
         provenance={**result.provenance, "recorded": asdict(recorded)},
         warnings=(*result.warnings, *recording_warnings(recorded, len(result.table) + n_bands)),
     )
-    return await respond(request, call.people, result, computed.to_json)
+    return await respond(accepted, call.people, result, computed.to_json)
 
 
 async def _read_call(
@@ -152,7 +153,6 @@ async def _read_call(
 ) -> ComputeCall[OptionsT]:
     """Read and decode a call; its options are checked before its panel is read."""
     kind, query = check_body_type(request)
-    accepted_type(request)  # refused before the work
     max_persons = service.settings.max_persons
 
     def decode(body: bytes) -> Call[OptionsT]:
@@ -160,7 +160,7 @@ async def _read_call(
             call = parse_json(body, models[0], max_persons)
         else:
             call = parse_table(body, kind, query, models[1], max_persons)
-        call.options.to_request()
+        _ = call.options.request
         return call
 
     call = await service.parse(request, ticket, decode)
@@ -194,18 +194,18 @@ def split_weights(
 
 
 async def respond(
-    request: Request,
+    accepted: str,
     people: RequestPanel,
     result: Result,
     to_json: Callable[[], Mapping[str, Any]],
 ) -> Response:
-    """The response: the table as Parquet, Arrow or CSV if the client accepts that, else JSON.
+    """The response of the `accepted` type: the table as Parquet, Arrow or CSV, or JSON.
 
     Provenance, warnings and who is left out are in the metadata of a table. CSV has none, so a
     header has the provenance, the codes of the warnings and the number of those left out, and no
     value of a person. `to_json` builds the other entries of JSON.
     """
-    accepted, provenance = accepted_type(request), {**result.provenance, **people.provenance()}
+    provenance = {**result.provenance, **people.provenance()}
     notes = {
         "warnings": warning_dicts(result.warnings),
         "left_out": [problem.as_dict() for problem in people.all_left_out(result)],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
@@ -247,8 +248,9 @@ class CallOptions(AmountOptions):
         """Whether what is issued is entered in the ledger."""
         return False
 
+    @property
     @abstractmethod
-    def to_request(self) -> Request | PopulationRequest:
+    def request(self) -> Request | PopulationRequest:
         """The typed request, in the form that the forecaster needs."""
 
     def sent(self, *sources: _Source) -> dict[str, Any]:
@@ -328,7 +330,7 @@ def _option_field(annotation: object, default: object, option: Option, name: str
     return (
         _SPECIAL.get(name) or kinds[get_args(annotation)[0]],
         Field(
-            list(default) if isinstance(default, tuple) else default,
+            default,
             description=option.help.rstrip("."),
             **length,
         ),
@@ -339,7 +341,8 @@ def _option_field(annotation: object, default: object, option: Option, name: str
 class ForecastOptions(RecordingOptions):
     """Options of `POST /v1/forecasts`; query parameters if the body is a table."""
 
-    def to_request(self) -> ForecastRequest:
+    @cached_property
+    def request(self) -> ForecastRequest:
         """The typed request, in the form that the forecaster needs."""
         return requests.request_from(ForecastRequest, self.sent(ForecastRequest))
 
@@ -348,7 +351,8 @@ class ForecastOptions(RecordingOptions):
 class LifetimeOptions(RecordingOptions):
     """Options of `POST /v1/lifetimes`; query parameters if the body is a table."""
 
-    def to_request(self) -> LifetimeRequest:
+    @cached_property
+    def request(self) -> LifetimeRequest:
         """The typed request. Raises UsageError if the ages contradict each other."""
         return requests.request_from(LifetimeRequest, self.sent(LifetimeRequest))
 
@@ -368,7 +372,8 @@ class PopulationOptions(CallOptions):
         """The column of weights."""
         return self.weights
 
-    def to_request(self) -> PopulationRequest:
+    @cached_property
+    def request(self) -> PopulationRequest:
         """The typed request. Raises UsageError for an event or pair that is none."""
         return requests.request_from(PopulationRequest, self.sent(PopulationRequest))
 
@@ -385,7 +390,8 @@ class JobOptions(RecordingOptions):
         "fail", description="Whether rows that break a rule end the job, or are dropped and counted"
     )
 
-    def to_request(self) -> Request | PopulationRequest:
+    @cached_property
+    def request(self) -> Request | PopulationRequest:
         """The typed request. Raises UsageError for an option of another product."""
         sent = self.sent(*JOB_REQUESTS.values())
         if self.product in ("paths", "pensions", "populations") and self.record:

@@ -158,26 +158,27 @@ def check_exposure(host: str, keys: Path | None) -> None:
         )
 
 
-_bearer = HTTPBearer(
+class _Identification(HTTPBearer):
+    """Dependency of endpoints with data: the caller; status 401 without a valid key."""
+
+    async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
+        store: KeyStore | None = request.app.state.key_store
+        if store is None:
+            caller = OPERATOR
+        else:
+            key = _active_key(store.keys(), await super().__call__(request))
+            store.note_call(key)
+            caller = Caller(key.holder, key.name, key.scopes)
+        name = {} if caller.key is None else {"key": caller.key}
+        bind_contextvars(holder=caller.holder, **name)  # for the lines of the log
+        return caller
+
+
+identify = _Identification(
+    scheme_name="HTTPBearer",
     auto_error=False,
     description="A key made with `saga keys create NAME`; not needed on loopback without keys",
 )
-
-
-async def identify(
-    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> Caller:
-    """Dependency of endpoints with data: the caller; status 401 without a valid key."""
-    store: KeyStore | None = request.app.state.key_store
-    if store is None:
-        caller = OPERATOR
-    else:
-        key = _active_key(store.keys(), credentials)
-        store.note_call(key)
-        caller = Caller(key.holder, key.name, key.scopes)
-    name = {} if caller.key is None else {"key": caller.key}
-    bind_contextvars(holder=caller.holder, **name)  # for the lines of the log
-    return caller
 
 
 CurrentCaller = Annotated[Caller, Depends(identify)]

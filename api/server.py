@@ -160,6 +160,7 @@ def server_config(app: Callable[[], FastAPI], settings: Settings) -> uvicorn.Con
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # no answer depends on the address of a client
         workers=settings.workers,
         # Processes share a plain socket, for which the number is also that of waiting connections.
         backlog=_ACCEPTED if settings.workers == 1 else _WAITING,

@@ -83,7 +83,7 @@ def run_job(folder: JobFolder, settings: Settings) -> None:
 def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[str, Any]:
     options = JobOptions.model_validate(order.options)
     source = _source(folder, order, options, settings)
-    request = options.to_request()
+    request = options.request
     recipe = _recipe(folder, options, settings, order.holder)
     earlier = read_json(folder.out / RUN)
     if earlier is not None and earlier["recipe"] != json.loads(json.dumps(recipe.describe())):
@@ -159,7 +159,7 @@ def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: S
 
 
 def _recipe(folder: JobFolder, options: JobOptions, settings: Settings, holder: str) -> Recipe:
-    request = options.to_request()
+    request = options.request
     recipe = Recipe(
         settings.bundle,
         request.of_paths if isinstance(request, PopulationRequest) else request,
@@ -181,7 +181,7 @@ def _recipe(folder: JobFolder, options: JobOptions, settings: Settings, holder: 
 
 def _expected_bytes(options: JobOptions, persons: int) -> int:
     """About the most bytes that the result of so many persons takes, in parts and merged."""
-    match options.to_request():
+    match options.request:
         case PathsRequest(to_age=to_age) | PopulationRequest(to_age=to_age):
             n_paths = options.draws().n_paths
             return persons * n_paths * (to_age - MIN_AGE) * _BYTES_A_PATH_YEAR

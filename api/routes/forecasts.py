@@ -57,7 +57,7 @@ async def post_forecasts(
     """
 
     async def compute(call: ComputeCall[ForecastOptions], ticket: Ticket) -> Computed:
-        typed = call.options.to_request()
+        typed = call.options.request
         plan = service.plan(typed, call.people.panel, call.options, caller)
         # The work is estimated for all horizons, each with a fixed number of macro futures.
         n_persons, n_futures, n_years = plan.panel.n_persons, N_NODES, MAX_HORIZON
@@ -89,7 +89,7 @@ def _forecasts_json(
     """The forecast table by person, in the order of the request."""
     horizons: dict[str, list[dict[str, object]]] = {person: [] for person in person_ids}
     origin_year: dict[str, int] = {}
-    for row in table.iter_rows(named=True):
+    for row in table.to_dicts():
         horizon = {
             "h": row["horizon"],
             "year": row["year"],

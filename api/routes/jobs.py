@@ -148,7 +148,7 @@ async def _check(options: JobOptions, service: Service, caller: Caller) -> None:
 
     A pension rule is read in a thread: other calls do not wait for a long one.
     """
-    typed = options.to_request()
+    typed = options.request
     if not isinstance(typed, PopulationRequest):
         await anyio.to_thread.run_sync(service.forecaster.check, typed)
     if options.record:

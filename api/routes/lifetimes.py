@@ -62,7 +62,7 @@ async def post_lifetimes(
     """
 
     async def compute(call: ComputeCall[LifetimeOptions], ticket: Ticket) -> Computed:
-        typed = call.options.to_request()
+        typed = call.options.request
         plan = service.plan(typed, call.people.panel, call.options, caller)
         n_persons, n_paths = plan.panel.n_persons, plan.draws.n_paths
         n_years = plan.years_ahead(typed.to_age)

@@ -55,7 +55,7 @@ async def post_populations(
     """
 
     async def compute_call(call: ComputeCall[PopulationOptions], ticket: Ticket) -> Computed:
-        typed = call.options.to_request()
+        typed = call.options.request
         plan = service.plan(typed.of_paths, call.people.panel, call.options, caller)
         plans = [plan]
         if typed.reference is not None:

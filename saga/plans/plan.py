@@ -20,7 +20,7 @@ from saga.errors import Problem
 from saga.features.training_reference import ComparedRecords
 from saga.forecast_checks import check_scenario
 from saga.forecast_results import Result
-from saga.forecast_warnings import ForecastWarning, merge_warnings
+from saga.forecast_warnings import ForecastWarning
 from saga.paths import Paths
 from saga.requests import Draws, Progress, Request
 
@@ -159,7 +159,7 @@ class Plan(Generic[RequestT]):
         )
         result = Result(
             whole.table,
-            merge_warnings([*warnings, *self.own_warnings()]),
+            (*warnings, *self.own_warnings()),
             self.panel,
             self.provenance(),
             self.left_out,
