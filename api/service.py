@@ -90,7 +90,7 @@ class Service:
         self._forecaster: Forecaster | None = None
         self._startup_error: SagaError | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._report_lock, self._report_key, self._report = Lock(), ("", ""), ""
+        self._report_lock, self._report = Lock(), ""
 
     async def start(self, announce: Callable[[Forecaster], None]) -> None:
         """Load and verify the bundle, forecast once, open the ledger, and mark the service ready.
@@ -223,18 +223,14 @@ class Service:
         self.metrics.count_computed(product, n_persons, n_persons * n_paths * n_years)
         self.log.info("computed", product=product, persons=n_persons, paths=n_paths, years=n_years)
 
-    def report_page(self, diagnostics: Diagnostics, state: str | None) -> str:
-        """The calibration report as HTML; the last page is cached, because it takes seconds.
-
-        `state` is the digest of the adaptive state, which differs between holders.
-        """
+    def report_page(self, diagnostics: Diagnostics) -> str:
+        """The calibration report of the bundle's diagnostics as HTML; it takes seconds once."""
         judged = self.forecaster.bundle
-        bundle = judged.digest
-        key = bundle, str((state, sorted(diagnostics.provenance.items())))
         with self._report_lock:
-            if key != self._report_key:
-                self._report = render_report(diagnostics, bundle=bundle, vintages=judged.vintages)
-                self._report_key = key
+            if not self._report:
+                self._report = render_report(
+                    diagnostics, bundle=judged.digest, vintages=judged.vintages
+                )
             return self._report
 
     def variables(self) -> dict[str, Any]:

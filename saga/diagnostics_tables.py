@@ -287,18 +287,6 @@ TABLES: dict[str, Table] = {
             },
         },
     ),
-    "adaptive": Table(
-        "What outcomes in the ledger have changed for a group at a horizon.",
-        {
-            "horizon": HORIZON,
-            "group": _text("the calibration group"),
-            "coverage": COVERAGE,
-            "n": _count("issued intervals compared with outcomes; null if too few"),
-            "inside": _number("share of them that contained the outcome"),
-            "size": _number("shift of the threshold, on the probability scale"),
-            "last_year": _integer("last year with an outcome"),
-        },
-    ),
     "periods": Table(
         "Coverage by year of the outcome; years are joined until there are enough persons.",
         {

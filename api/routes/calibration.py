@@ -17,7 +17,6 @@ from saga.api.security import CurrentCaller, require_scope
 from saga.api.service import CurrentService, Service
 from saga.calibration.adaptive.adaptive_state import EXPERTS
 from saga.calibration.adaptive.database import LedgerError
-from saga.calibration.yearly.year_diagnosis import with_state
 
 from saga.diagnostics_tables import Diagnostics
 from saga.errors import UsageError
@@ -76,16 +75,12 @@ async def get_thresholds(service: CurrentService, caller: CurrentCaller) -> Resp
     responses=problem_responses(401, 403, 404, 503),
     dependencies=_READERS,
 )
-async def get_report(service: CurrentService, caller: CurrentCaller) -> HTMLResponse:
+async def get_report(service: CurrentService) -> HTMLResponse:
     """The calibration report of the bundle's diagnostics, one self-contained page.
 
-    If the service has a ledger, the page shows the state that the forecasts of this key follow. 404
-    if the bundle has no diagnostics (`saga report --store` adds them).
+    404 if the bundle has no diagnostics (`saga report --store` adds them).
     """
-    access, counts = service.ledger_access, dict[str, int]()
-    if access is not None:
-        counts = await _counts(access, caller, service.forecaster.bundle.digest)
-    return HTMLResponse(await anyio.to_thread.run_sync(_report_page, service, caller, counts))
+    return HTMLResponse(await anyio.to_thread.run_sync(_report_page, service))
 
 
 async def _counts(access: LedgerAccess, caller: Caller, bundle: str) -> dict[str, int]:
@@ -118,13 +113,9 @@ def _adaptive_json(
     return ledger_access.identity(caller.holder) | known | {"cells": cells}
 
 
-def _report_page(service: Service, caller: Caller, counts: Mapping[str, int]) -> str:
-    bundle, ledger_access = service.forecaster.bundle, service.ledger_access
+def _report_page(service: Service) -> str:
     try:
-        diagnostics = Diagnostics.of_bundle(bundle)
+        diagnostics = Diagnostics.of_bundle(service.forecaster.bundle)
     except UsageError as error:
         raise ProblemError(404, "no-diagnostics", error.args[0], error.problems) from None
-    if ledger_access is None:
-        return service.report_page(diagnostics, None)
-    state = ledger_access.current(caller.holder).state
-    return service.report_page(with_state(diagnostics, state, counts), state.digest)
+    return service.report_page(diagnostics)

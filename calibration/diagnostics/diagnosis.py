@@ -317,7 +317,7 @@ def summarise(
     min_persons: int = MIN_PERSONS,
     vintages: pl.DataFrame | None = None,
 ) -> Diagnostics:
-    """All tables. The table "adaptive" is empty.
+    """All tables.
 
     Args:
         findings: Results of single persons.
@@ -339,7 +339,6 @@ def summarise(
         "widths": coverage.tabulate_widths(cases),
         "stability": tabulate_seed_ranges(findings.seed_ranges, cases.headline, min_persons),
         "people": findings.people,
-        "adaptive": [],
     }
     verdicts: list[Verdict] = []
     model = None if vintages is None else ModelError.fit(vintages)

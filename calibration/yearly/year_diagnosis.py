@@ -1,16 +1,11 @@
-"""What outcomes in the ledger say: figures by year, and the adaptive state after them."""
+"""What outcomes in the ledger say: figures by year."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import polars as pl
-from saga.calibration.adaptive.adaptive_state import AdaptiveState
 
 from saga.conformal.calibration_table import ALL
-from saga.diagnostics_tables import TABLES, Diagnostics
 from saga.small_groups import MIN_PERSONS
 
 HORIZONS = (1, 2, 5, 10, 20)
@@ -75,45 +70,3 @@ def outside_share(by_cell: pl.DataFrame, year: int, horizon: int) -> dict[str, t
         group: (1 - float(np.float64(inside)), persons)
         for group, inside, persons in rows.select("group", "bundle_covered", "persons").iter_rows()
     }
-
-
-def with_state(
-    diagnostics: Diagnostics, state: AdaptiveState | None, counts: Mapping[str, int]
-) -> Diagnostics:
-    """The diagnostics with the table "adaptive", one row per group, horizon and coverage.
-
-    `size` is the cell's offset. A cell of fewer persons than `min_cell` has no other figure, and no
-    row if its offset is 0. Without a state the table is empty. The provenance receives the version
-    of the state and `counts`, those of the ledger.
-    """
-    min_persons = int(diagnostics.provenance.get("min_cell", MIN_PERSONS))
-    rows: list[dict[str, Any]] = []
-    for (group, horizon, coverage), cell in sorted(state.cells.items() if state else ()):
-        row: dict[str, Any] = {
-            "horizon": horizon,
-            "group": group,
-            "coverage": coverage,
-            "last_year": cell.last_year,
-            "size": cell.offset,
-        }
-        if cell.persons >= min_persons:
-            row |= {"n": cell.persons, "inside": 1 - cell.missed / cell.persons}
-        if cell.persons >= min_persons or cell.offset != 0:
-            rows.append(row)
-    values = {
-        "adaptive_version": state.version if state else 0,
-        "adaptive_through": state.through if state else None,
-    }
-    values |= {f"adaptive_{name}": count for name, count in counts.items()}
-    adaptive_values = [
-        {"name": name, "text": str(value)} for name, value in values.items() if value is not None
-    ]
-    other_values = diagnostics["provenance"].filter(~pl.col("name").str.starts_with("adaptive_"))
-    provenance = pl.DataFrame(adaptive_values, schema=TABLES["provenance"].schema, orient="row")
-    return Diagnostics(
-        {
-            **diagnostics.tables,
-            "adaptive": pl.DataFrame(rows, schema=TABLES["adaptive"].schema, orient="row"),
-            "provenance": pl.concat([other_values, provenance]),
-        }
-    )

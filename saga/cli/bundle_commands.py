@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import LedgerOptions, Model, SplitReading, command_line
+from saga.cli.inputs import Model, SplitReading, command_line
 from saga.cli.options import Only
 from saga.errors import BundleError, UsageError
 from saga.requests import Draws, ForecastRequest
@@ -198,7 +198,6 @@ def report(
     ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Page to write: .html.")],
     reading: SplitReading,
-    ledger: LedgerOptions,
     model: Annotated[Model, Only("rollout", "threads")],
     bundle: Annotated[
         Path | None,
@@ -237,7 +236,6 @@ def report(
     """
     from saga.bundle import Bundle, default_bundle, replace_parts
     from saga.calibration.diagnostics.diagnosis import diagnose
-    from saga.calibration.yearly.year_diagnosis import with_state
     from saga.diagnostics_tables import Diagnostics
     from saga.pages.brief import SUFFIXES as BRIEF_SUFFIXES
     from saga.pages.layout import check_page
@@ -253,7 +251,7 @@ def report(
                 "--store writes the results of --panel to the bundle. Give --panel, or leave "
                 "--store out."
             )
-        judged = opened = Bundle.load(path)
+        opened = Bundle.load(path)
         diagnostics = Diagnostics.of_bundle(opened)
     else:
         test_panel = reading.read(panel)
@@ -268,15 +266,11 @@ def report(
                 min_persons=min_cell,
                 progress=progress,
             )
-        judged = opened = forecaster.bundle
+        opened = forecaster.bundle
         if store:
             opened = replace_parts(
-                judged, path, command=command_line(ctx), diagnostics=diagnostics.to_table()
+                opened, path, command=command_line(ctx), diagnostics=diagnostics.to_table()
             )
-    state = ledger.open()
-    if state is not None:
-        digest = judged.digest
-        diagnostics = with_state(diagnostics, state.state(digest), state.counts(digest))
     write_report(diagnostics, out, bundle=opened.digest, vintages=opened.vintages)
     if brief is not None:
         make_brief(diagnostics, bundle=opened.digest).write(brief)

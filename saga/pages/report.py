@@ -111,10 +111,6 @@ FACT_LABELS = {
     "alpha": "Probability of a false alarm",
     "facts": "Dated facts",
     "late_origins": "Warning",
-    "adaptive_version": "Version of the ledger's adaptive state",
-    "adaptive_through": "Outcomes in the ledger up to",
-    "adaptive_settled": "Issued intervals compared with their outcome",
-    "adaptive_waiting": "Issued intervals without outcome yet",
 }
 
 
@@ -193,7 +189,6 @@ def render_report(
             "several": SEVERAL_YEARS_LABELS,
             "rules": RULE_LABELS,
             "people": _describe_people(tables["people"]),
-            "adaptive": _describe_adaptive_state(tables, headline),
             "columns": TABLES,
             "sums": [row for row in tables["sums"].to_dicts() if row["grouping"] == ALL],
             "vintages": None if vintages is None else ModelError.fit(vintages).describe(),
@@ -370,19 +365,6 @@ def _list_concerns(
             row["horizon"],
         ),
     )
-
-
-def _describe_adaptive_state(
-    tables: Mapping[str, pl.DataFrame], headline: float
-) -> list[dict[str, Any]]:
-    """Rows of the adaptive state at the headline coverage, with the group in words."""
-    rows = tables["adaptive"].filter(coverage=headline).to_dicts()
-    is_everybody = {row["group"] for row in rows} == {ALL}
-    names = {f"quintile={q}": f"Past earnings: {label}" for q, label in QUINTILE_LABELS.items()}
-    names[ALL] = "Everyone" if is_everybody else "Everyone else"
-    return [
-        {**row, "persons": names.get(row["group"], row["group"].replace("=", " "))} for row in rows
-    ]
 
 
 def _describe_people(table: pl.DataFrame) -> list[dict[str, Any]]:

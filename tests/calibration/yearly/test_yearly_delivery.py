@@ -6,22 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
-from saga.calibration.adaptive.adaptive_state import AdaptiveState, ExcessCounts, compute_states
 from saga.calibration.adaptive.delivery import apply_delivery
 from saga.calibration.adaptive.ledger import Ledger, open_ledger
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
 from saga.calibration.yearly import yearly_delivery
-from saga.calibration.yearly.year_diagnosis import with_state
 
-from saga.bundle import Bundle, default_bundle
+from saga.bundle import Bundle
 from saga.data.origins import cut, without_later_exits
 from saga.data.panel import Panel
-from saga.diagnostics_tables import Diagnostics
 from saga.errors import UsageError
-from saga.pages.report import render_report
 from tests import command_line
 
 N_PERSONS = 40
@@ -186,44 +181,3 @@ def test_a_folder_with_other_files_is_refused_before_anything_is_settled(
     assert not (tmp_path / "ledger.sqlite").exists()
     (tmp_path / "file").write_text("")
     assert deliver(tiny_bundle, panels[2018], tmp_path, "file")[0] == 2
-
-
-@pytest.fixture
-def shipped() -> Diagnostics:
-    return Diagnostics.of_bundle(Bundle.load(default_bundle()))
-
-
-def state_after_misses(persons: int) -> AdaptiveState:
-    """Outcomes of so many persons, nearly all above every limit."""
-    levels = np.tile([0.5, 0.9], (persons, 1))
-    counts = ExcessCounts.of(np.full((persons, 2), 0.99), levels, levels)
-    cells = compute_states((0.5, 0.9), {(1, 2023): counts})
-    return AdaptiveState(3, {("all", *key): cell for key, cell in cells.items()})
-
-
-@pytest.mark.usefixtures("without_pictures")
-def test_the_table_has_the_cells_of_the_state_and_no_figure_of_few_persons(
-    shipped: Diagnostics,
-) -> None:
-    counts = {"settled": 400, "waiting": 7}
-    shown = with_state(shipped, state_after_misses(400), counts)
-    row = shown["adaptive"].filter(horizon=1, coverage=0.9).row(0, named=True)
-    assert (row["n"], row["inside"], row["last_year"]) == (400, 0.0, 2023)
-    assert row["size"] > 0
-    facts = shown.provenance
-    assert (facts["adaptive_version"], facts["adaptive_settled"]) == ("3", "400")
-    assert with_state(shown, state_after_misses(400), counts).provenance == facts, "not twice"
-    few = with_state(shipped, state_after_misses(4), counts)["adaptive"]
-    assert few.filter(horizon=1, coverage=0.9)["n"].to_list() == [None]
-    assert few["inside"].null_count() == few.height
-    empty = with_state(shipped, None, {"settled": 0, "waiting": 0})
-    assert empty["adaptive"].is_empty()
-    assert len({render_report(each) for each in (shipped, shown, empty)}) == 3
-
-
-@pytest.mark.usefixtures("without_pictures")
-def test_the_command_shows_the_state_of_a_ledger(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
-    open_ledger(url).close()
-    line = ("report", default_bundle(), "--out", tmp_path / "r.html", "--database", url)
-    assert command_line.answer(*line)["provenance"]["adaptive_settled"] == "0"
