@@ -108,10 +108,10 @@ def create_app(
     app.state.service = service
     app.state.key_store = key_store
     problems.install(app)
-    for router in OPEN_ROUTERS:
-        app.include_router(router)
     for router in ROUTERS:
         app.include_router(router, dependencies=[Depends(identify)])
+    for router in OPEN_ROUTERS:
+        app.include_router(router)
     if settings.origins:
         app.add_middleware(
             CORSMiddleware,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Generic, TypeVar
 
@@ -194,7 +194,7 @@ class ForecastPart:
         plan = self.plan
         if plan.record:
             return None
-        meta = replace(self.panel.meta, excluded={}, outside_ages=0, lost=None, facts=None)
+        meta = vars(self.panel.meta) | dict.fromkeys(("excluded", "outside_ages", "lost", "facts"))
         scenario, facts = repr(plan.draws.scenario), id(self.panel.meta.facts)
         return repr(meta), facts, plan.request, scenario, id(plan.forecaster.calibrator)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -177,8 +177,7 @@ class Service:
         warnings = (*result.warnings, *access.warnings())
         return replace(result, provenance=provenance, warnings=warnings)
 
-    @asynccontextmanager
-    async def admit(self, request: Request, caller: Caller) -> AsyncIterator[Ticket]:
+    def admit(self, request: Request, caller: Caller) -> AbstractAsyncContextManager[Ticket]:
         """The place of a call, before its body is read; see `ComputeQueue.admit`.
 
         Raises what the `forecaster` raises, and ProblemError 429 if the quota of the key is used
@@ -186,8 +185,7 @@ class Service:
         """
         self.take_quota(request, caller)
         _ = self.forecaster
-        async with self.queue.admit(caller.holder) as ticket:
-            yield ticket
+        return self.queue.admit(caller.holder)
 
     def take_quota(self, request: Request, caller: Caller) -> None:
         """Count a call of a key; raises ProblemError 429 if its quota is used up."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from saga.amount_warnings import about_amounts
 from saga.data.facts import Facts
@@ -81,15 +80,13 @@ def find_warnings(
         other_rollout: Whether the rollout is another one than that of the calibration.
         compared: The panel's records beside those of training, if they are compared already.
     """
-    columns = (panel.frame[name].to_numpy() for name in ("birth_year", "year"))
-    ends = _Ends(*(column[panel.last_rows].astype(np.int64) for column in columns))
     return merge_warnings(
         [
-            *_about_training(panel, ends, training),
-            *_beyond_span(panel, ends, request, training.records),
+            *_about_training(panel, training),
+            *_beyond_span(panel, request, training.records),
             *_without_effect(request, draws, other_rollout=other_rollout),
-            *(_about_scenario(panel, ends, request, scenario, training) if scenario else ()),
-            *_beyond_age(panel, ends, request),
+            *(_about_scenario(panel, request, scenario, training) if scenario else ()),
+            *_beyond_age(panel, request),
             *_outside_ages(panel),
             *_about_mapping(panel),
             *_own_columns(panel, transforms),
@@ -98,12 +95,12 @@ def find_warnings(
     )
 
 
-def _about_training(panel: Panel, ends: _Ends, training: Training) -> Iterator[ForecastWarning]:
+def _about_training(panel: Panel, training: Training) -> Iterator[ForecastWarning]:
     """Origins in unknown years, backtests on seen years, and prices that are not published."""
     if training.simulated:
         yield ForecastWarning("simulated-people", SIMULATED)
     first_year, last_year = training.records.first_year, training.records.last_year
-    last_macro_year, origin = training.last_macro_year, ends.year
+    last_macro_year, origin = training.last_macro_year, panel.origins
     yield from warn_about(
         panel,
         origin < first_year,
@@ -181,7 +178,7 @@ def pension_warnings(
     panel: Panel, request: PensionRequest, first_year: int
 ) -> Iterator[ForecastWarning]:
     """Persons with years before `first_year`, the first one of the pension rule."""
-    starts = panel.frame["birth_year"].gather(panel.last_rows).to_numpy() + request.first_age
+    starts = panel.birth_years + request.first_age
     counted = (
         "add nothing" if request.unknown_years == "zero" else "are unknown, so rights are, too"
     )
@@ -211,11 +208,11 @@ def _without_effect(
 
 
 def _about_scenario(
-    panel: Panel, ends: _Ends, request: Request, scenario: Scenario, training: Training
+    panel: Panel, request: Request, scenario: Scenario, training: Training
 ) -> Iterator[ForecastWarning]:
     """What changes nothing of a scenario, and values far beyond those observed."""
-    last = np.minimum(ends.year + request.n_years, ends.birth_year + request.to_age)
-    covered = scenario.covers(ends.year + 1, last)
+    last = np.minimum(panel.origins + request.n_years, panel.birth_years + request.to_age)
+    covered = scenario.covers(panel.origins + 1, last)
     yield from warn_about(
         panel,
         np.logical_not(covered),
@@ -226,7 +223,7 @@ def _about_scenario(
     history = training.history
     if not scenario.by_name:
         message = "The scenario has years before the forecast begins. They change nothing."
-        is_late = covered & scenario.begins_before(ends.year, history)
+        is_late = covered & scenario.begins_before(panel.origins, history)
         yield from warn_about(panel, is_late, "no-effect", message, option="scenario")
         for column, message in implausible_values(scenario, history) if history else ():
             yield ForecastWarning("implausible-scenario", message, column=column, option="scenario")
@@ -236,7 +233,7 @@ def _about_scenario(
         column, pair = training.groups.compared_levels(name)
         if column == AGE:  # which everybody has
             continue
-        without = np.full(len(ends.year), True)
+        without = np.full(len(panel.origins), True)
         if column in panel.frame.columns:
             code = pl.col(column).cast(pl.String).drop_nulls().last()
             codes = panel.frame.group_by("person_id", maintain_order=True).agg(code)[column]
@@ -251,10 +248,10 @@ def _about_scenario(
         )
 
 
-def _beyond_age(panel: Panel, ends: _Ends, request: Request) -> list[ForecastWarning]:
+def _beyond_age(panel: Panel, request: Request) -> list[ForecastWarning]:
     if request.needs_paths:
         return []
-    beyond = ends.year + request.horizons[-1] - ends.birth_year > MAX_AGE
+    beyond = panel.origins + request.horizons[-1] - panel.birth_years > MAX_AGE
     return warn_about(
         panel, beyond, "beyond-age", f"Forecasts end at age {MAX_AGE}. Later years have no row."
     )
@@ -266,13 +263,11 @@ def _outside_ages(panel: Panel) -> Iterator[ForecastWarning]:
         yield ForecastWarning("outside-ages", message, count=n_rows)
 
 
-def _beyond_span(
-    panel: Panel, ends: _Ends, request: Request, records: TrainingRecords
-) -> list[ForecastWarning]:
+def _beyond_span(panel: Panel, request: Request, records: TrainingRecords) -> list[ForecastWarning]:
     said = "What lies beyond is extrapolated: nothing shows whether it is right."
     if not request.beyond_span:
         said = "Later years and other ages have no row; with beyond_span they are extrapolated."
-    age, horizons = (ends.year - ends.birth_year)[:, None], np.array(request.horizons)
+    age, horizons = (panel.origins - panel.birth_years)[:, None], np.array(request.horizons)
     beyond = np.any((age + horizons <= request.to_age) & ~records.reach(age, horizons), axis=1)
     return warn_about(
         panel,
@@ -352,11 +347,3 @@ def _own_columns(panel: Panel, transforms: Transforms) -> Iterator[ForecastWarni
         yield ForecastWarning(
             "own-column", f"The bundle was trained without {name}, so it is not used.", column=name
         )
-
-
-@dataclass(frozen=True)
-class _Ends:
-    """Birth year and last year (n,) of each record."""
-
-    birth_year: NDArray[np.int64]
-    year: NDArray[np.int64]

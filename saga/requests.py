@@ -611,6 +611,8 @@ def _check(request: "Draws | Request | PopulationRequest") -> None:
     """Check the values of a frozen request; lists are stored ascending and distinct."""
     for name, (field, option) in options_of(type(request)).items():
         kind, value = get_args(field.type)[0], getattr(request, name)
+        if value is field.default:  # which is allowed, ascending and distinct
+            continue
         if kind in (Sequence[int], Sequence[float]):
             number = Integral if kind == Sequence[int] else Real
             object.__setattr__(request, name, _distinct(name, value, number, option))

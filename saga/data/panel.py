@@ -187,7 +187,17 @@ class Panel(Summarised):
     @cached_property
     def last_rows(self) -> NDArray[np.int64]:
         """The last row (n,) of each person."""
-        return np.flatnonzero(np.append(np.diff(self.person_numbers) > 0, True)[: len(self)])
+        return np.bincount(self.person_numbers).cumsum() - 1
+
+    @cached_property
+    def origins(self) -> NDArray[np.int64]:
+        """Last year (n,) of each person's record."""
+        return self.frame["year"].to_numpy()[self.last_rows].astype(np.int64)
+
+    @cached_property
+    def birth_years(self) -> NDArray[np.int64]:
+        """Year of birth (n,) of each person."""
+        return self.frame["birth_year"].to_numpy()[self.last_rows].astype(np.int64)
 
     @property
     def n_persons(self) -> int:

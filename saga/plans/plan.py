@@ -112,9 +112,7 @@ class Plan(Generic[RequestT]):
 
     def years_ahead(self, to_age: int) -> int:
         """Years to simulate for the youngest person."""
-        born, last = pl.col("birth_year").first(), pl.col("year").max()
-        age = self.panel.frame.group_by("person_id").agg(age=last - born)["age"]
-        return max(1, to_age - int(age.to_numpy().min()))
+        return max(1, to_age - int((self.panel.origins - self.panel.birth_years).min()))
 
     def pieces(self, n_persons: int) -> list[Panel]:
         """The persons in pieces of at most `n_persons`, in their order."""
