@@ -80,8 +80,6 @@ def _show(preview: MappingPreview, proposal: Proposal | None, *, as_json: bool) 
     """Print a proposal, the effects of a mapping, and rows before and after."""
     import polars as pl
 
-    from saga.schema import REQUIRED
-
     before, after = preview.before.head(_ROWS), preview.after.head(_ROWS)
     entries = [
         {
@@ -114,16 +112,12 @@ def _show(preview: MappingPreview, proposal: Proposal | None, *, as_json: bool) 
         columns = pl.Series("columns", [", ".join(effect.columns) for effect in preview.effects])
         by_entry = pl.DataFrame(entries).drop("own").with_columns(columns)
         console.table(by_entry, "Entries of the mapping")
-    console.table(before, "The first rows of the source")
-    console.table(after, "The same rows as the panel gets them")
+    as_written = pl.all().cast(pl.String)  # a year or an id has no separators of thousands
+    console.table(before.select(as_written), "The first rows of the source")
+    console.table(after.select(as_written), "The same rows as the panel gets them")
     for problem in preview.problems:
         console.note(f"Error: {problem}")
-    lacking = [name for name in REQUIRED if name not in after.columns]
-    for heading, names in (
-        ("Match nothing", unmatched),
-        ("Required, but without a column", lacking),
-        ("Columns not used", preview.unread),
-    ):
+    for heading, names in (("Match nothing", unmatched), ("Columns not used", preview.unread)):
         if names:
             console.note(f"{heading}: {', '.join(names)}")
     for question in () if proposal is None else proposal.questions:

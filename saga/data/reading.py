@@ -69,8 +69,8 @@ MAX_ROWS_OF_NOBODY = 500_000  # rows without a person, which are read together
 class MappingPreview:
     """The rows of a source `before` and `after` its mapping is applied, and what entries did.
 
-    Amounts are in the currency, in the prices of the source. `problems` say why the mapping does
-    not fit the source, `unread` are columns that it leaves out.
+    Amounts are in the currency, in the prices of the source. `problems` say why the source cannot
+    be read by the mapping, `unread` are columns that it leaves out.
     """
 
     before: pl.DataFrame
@@ -215,18 +215,26 @@ class Source:
                     labels.setdefault(name.strip().lower(), {}).update(of_column)
         return labels
 
-    def _with_labels(self, problem: Problem) -> Problem:
-        """A problem with a code, with the file's value labels if there are some."""
-        if problem.rule != "unknown-code" or problem.column is None:
-            return problem
-        names = self._mapped.columns_of(problem.column, list(self._labels))
-        labels = [label for name in names for label in self._labels[name].items()]
-        if not labels:
-            return problem
-        named = ", ".join(f"{code} = {label}" for code, label in labels[:20])
-        read = "labels are read" if self.mapping is None else "numbers are read, not the labels"
-        hint = f" The file labels the numbers of {names[0]} ({named}); {read}."
-        return replace(problem, fix=problem.fix + hint)
+    def _at_source(self, problem: Problem, names: Sequence[str]) -> Problem:
+        """A problem of the rows with the columns of the source that have other names, and labels.
+
+        `names` are those of the source; a rule without a column compares persons and years.
+        """
+        hints = []
+        for column in (problem.column,) if problem.column else ("person_id", "year", "birth_year"):
+            read = self._mapped.columns_of(column, names)
+            if read and read != [column]:
+                hints.append(f"{column} is read from {', '.join(read)}.")
+            labels = [
+                label
+                for name in read
+                for label in self._labels.get(name.strip().lower(), {}).items()
+            ]
+            if problem.rule == "unknown-code" and labels:
+                named = ", ".join(f"{code} = {label}" for code, label in labels[:20])
+                used = "labels are read" if self.mapping is None else "numbers are read, not labels"
+                hints.append(f"The file labels the numbers of {read[0]} ({named}); {used}.")
+        return replace(problem, fix=" ".join([problem.fix, *hints]))
 
     def _require_amounts(self, rows: pl.DataFrame) -> None:
         """Raise InputError for amounts with a value label, which says that they are none."""
@@ -378,7 +386,7 @@ class Source:
         return read_column(ids[name], BY_NAME[name])[0].fill_null("")
 
     def preview(self) -> MappingPreview:
-        """What the mapping does, without a check of the panel's rules."""
+        """What the mapping does, and why the panel could not be read by it."""
         rows, unread = self.rows(fitting=False)
         renamed, effects = recode(self._mapped, rows)
         if self._mapped.scale != 1:
@@ -386,6 +394,10 @@ class Source:
             scaled = amounts.cast(pl.Float64, strict=False) * self._mapped.scale
             renamed = renamed.with_columns(scaled.round(2))
         problems = self._mapped.unfit([*rows.columns, *unread])
+        try:
+            self.panel(rows, unread)
+        except InputError as error:
+            problems += error.problems
         return MappingPreview(rows, renamed, tuple(effects), tuple(problems), unread)
 
     def panel(
@@ -408,7 +420,6 @@ class Source:
         typed = sort_rows(typed)
         broken = find_violations(typed, columns, unreadable)
         covered, broken = inside_ages(typed, broken)
-        require_rows(covered, f"no row is at ages {MIN_AGE}-{MAX_AGE} (rows: {typed.height})")
         excluded = {
             "after-origin": everybody.height - typed.height,
             "age-range": typed.height - covered.height,
@@ -416,9 +427,10 @@ class Source:
         if broken.height and rejected is not None:
             _write_rejected(rejected, rows, broken)
         try:
+            require_rows(covered, f"no row is at ages {MIN_AGE}-{MAX_AGE} (rows: {typed.height})")
             valid = valid_rows(covered, broken, columns, self.on_error)
         except InputError as error:
-            problems = [self._with_labels(problem) for problem in error.problems]
+            problems = [self._at_source(problem, rows.columns) for problem in error.problems]
             raise InputError(error.args[0], problems) from None
         real, price_year, unpublished = deflated(
             valid, present, self._mapped, self._prices, self._folders, self._facts

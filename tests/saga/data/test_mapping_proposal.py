@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from saga import read_panel
+from saga import InputError, read_panel
 from saga.data.mapping_file import load_mapping
 from saga.data.mapping_proposal import Proposal, propose_mapping
 from saga.data.reading import Source
@@ -218,3 +218,39 @@ def test_the_amounts_that_are_shown_are_those_that_the_panel_gets(sep: str, tmp_
     panel = read_panel(file, mapping=mapping, prices=2022)
     assert shown == panel.frame["earnings"].to_list()
     assert min(shown) > 200_000_000
+
+
+@pytest.mark.parametrize(
+    ("column", "name"),
+    [
+        ("person_id", "wage"),
+        ("person_id", "gender"),
+        ("year", "yob"),
+        ("year", "wage"),
+        ("birth_year", "wave_year"),
+        ("earnings", "gender"),
+        ("sex", "union"),
+    ],
+)
+def test_a_wrong_column_is_named_as_the_source_has_it(
+    column: str, name: str, tmp_path: Path
+) -> None:
+    """By the panel that it would make, and by the command that shows what a mapping does."""
+    file, mapping = tmp_path / "panel.csv", tmp_path / "m.yaml"
+    _rows().with_columns(pl.col("wage").clip(0) + 0.5).write_csv(file)
+    names = {"person_id": "pid", "year": "wave_year", "birth_year": "yob", "earnings": "wage"}
+    hint = f"{column} is read from {name}."
+    lines = [f"  {key}: {source}" for key, source in {**names, column: name}.items()]
+    mapping.write_text("\n".join(["columns:", *lines]))
+    with pytest.raises(InputError) as error:
+        read_panel(file, mapping=mapping)
+    assert hint in str(error.value)
+    shown = done("init", file, "--mapping", mapping).stderr
+    assert all(f"Error: {problem}" in shown for problem in error.value.problems)
+
+
+def test_ids_and_years_of_any_file_are_shown_as_they_are_written(tmp_path: Path) -> None:
+    _rows().to_pandas().to_stata(tmp_path / "panel.dta", write_index=False)
+    shown = done("init", tmp_path / "panel.dta").stdout
+    assert "1,000" not in shown
+    assert "1,990" not in shown
