@@ -203,12 +203,12 @@ def _start_of(judged: Bundle) -> str | None:
 
 
 def _note_few(n_calibration: int) -> None:
-    """Say so if there are too few calibration persons."""
+    """Say so if there may be too few calibration persons."""
     from saga.training.ensembles import MIN_CALIBRATION_PERSONS
 
     if n_calibration < MIN_CALIBRATION_PERSONS:
         console.note(
-            f"{n_calibration} calibration persons are too few for 90 % intervals: about "
+            f"With {n_calibration} calibration persons 90 % intervals may be missing: about "
             f"{MIN_CALIBRATION_PERSONS} are needed. --folds 5 calibrates on all persons."
         )
 

@@ -15,14 +15,15 @@ import pyarrow.parquet as pq
 from saga.client.service_connection import ServiceError
 from saga.errors import UsageError
 from saga.files.arrow_streams import to_arrow
+from saga.summaries import Summarised, Summary, count
 
 # `saga.files.tables.KEY`; that module needs polars, which the client does not.
 _KEY = b"saga"
 FrameT = TypeVar("FrameT")  # a DataFrame of pandas or polars, or an Arrow table
 
 
-@dataclass(frozen=True)
-class Answer(Generic[FrameT]):
+@dataclass(frozen=True, repr=False)
+class Answer(Summarised, Generic[FrameT]):
     """A table of the service, in the kind of frame that was sent.
 
     Args:
@@ -36,6 +37,16 @@ class Answer(Generic[FrameT]):
     provenance: Mapping[str, Any]
     warnings: tuple[Mapping[str, Any], ...]
     left_out: tuple[Mapping[str, Any], ...] = ()
+
+    def summary(self) -> Summary:
+        """The number of rows, what made them, the warnings and how many persons are left out."""
+        lines = {
+            "rows": f"{len(self.frame):,}",  # type: ignore[arg-type]
+            "bundle": str(self.provenance.get("bundle", ""))[:12],
+        }
+        lines |= {f"warning {i}": w["message"] for i, w in enumerate(self.warnings, 1)}
+        lines |= {"left out": count(len(self.left_out), "person")} if self.left_out else {}
+        return Summary("Answer", lines)
 
 
 def to_parquet(frame: FrameT) -> bytes:

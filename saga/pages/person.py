@@ -139,9 +139,9 @@ class ForecastPicture:
     @property
     def alt_text(self) -> str:
         """What a screen reader says instead of the picture."""
-        return (
-            f"Record, quantiles of the forecast and chance of no earnings by year. {self.sentence}"
-        )
+        what = ["Record", "quantiles of the forecast"]
+        what += ["chance of no earnings"] if has_zeros(self.rows) else []
+        return f"{', '.join(what)} by year. {self.sentence}"
 
     def save(self, out: str | Path) -> Path:
         """Write the picture to a file: a page (.html), .svg or .png.
@@ -271,7 +271,7 @@ def draw_person(
     size: ChartSize = ChartSize(),
     marked: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Record and forecast on top, the chance of no earnings below, as an Altair chart.
+    """Record and forecast on top, the chance of no earnings below if it has one, with Altair.
 
     Ranges whose coverage was tested are shades, the others dashed outlines; a year without a range
     has none.
@@ -351,11 +351,14 @@ def draw_person(
         layers += _draw_names(record, forecast, labels, year)
     if marked is not None and (label_of_set := named_set(marked)) is not None:
         layers += _draw_set(marked, label_of_set, year)
-    return alt.vconcat(
-        alt.layer(*layers).properties(width=size.width, height=size.height),
-        _draw_chance(rows, size, marked),
-        spacing=8,
-    ).resolve_scale(x="shared")
+    amounts = alt.layer(*layers).properties(width=size.width, height=size.height)
+    below = [_draw_chance(rows, size, marked)] if has_zeros(rows) else []
+    return alt.vconcat(amounts, *below, spacing=8).resolve_scale(x="shared")
+
+
+def has_zeros(rows: pl.DataFrame) -> bool:
+    """Whether no earnings have a chance in some year; in some panels nobody is without."""
+    return bool((rows["p_zero"] > 0).any())
 
 
 def _draw_names(

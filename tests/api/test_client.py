@@ -99,6 +99,9 @@ def test_every_kind_of_frame_gets_the_table_of_the_library_in_its_own_kind(
     assert isinstance(as_arrow.frame, pa.Table)
     assert_frame_equal(pl.DataFrame(as_arrow.frame), expected)
     assert as_polars.provenance["bundle"] == client.model()["bundle"]
+    for answer in (as_polars, as_pandas, as_arrow):
+        assert repr(answer) == f"<Answer: rows {len(expected):,}>"
+        assert all(warning["message"] in str(answer) for warning in answer.warnings)
     with pytest.raises(UsageError, match="list"):
         client.forecast([1, 2])
 
