@@ -13,7 +13,7 @@ from types import MappingProxyType
 from saga.api.problems import ProblemError
 from saga.calibration.adaptive.database import LedgerError
 
-from saga.data.csv_text import CELLS_FIX
+from saga.data.csv_text import CELLS_FIX, OPEN_QUOTES
 from saga.errors import BudgetError, InputError, Problem, SagaError, UsageError
 
 BATCH = "`saga score` does any number of persons in batch"
@@ -193,6 +193,13 @@ REFUSALS: dict[str, Refusal] = {
         _UNREADABLE,
         "The Arrow stream does not end as it should, so rows may be missing",
         "Close the writer of the stream, and send all of it and nothing else",
+    ),
+    "table-quotes": Refusal(
+        Http(422, "table"),
+        _UNREADABLE,
+        f"Line {{number}} {OPEN_QUOTES[0]}",
+        OPEN_QUOTES[1],
+        rule="table",
     ),
     **{
         f"table-{which}-cells": Refusal(

@@ -19,6 +19,7 @@ import re
 import resource
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import reduce
@@ -139,6 +140,8 @@ def _read_csv(body: bytes, max_rows: int, separator: str, skipped: int) -> pa.Ta
 
     Columns without a name and empty lines are left out.
     """
+    if body.count(b'"') % 2:  # pyarrow takes the text for whole, although it may be cut off
+        raise _open_quotes(body, separator, skipped)
     columns = [f"f{i}" for i in range(MAX_COLUMNS + 1)]
     read = pa.csv.ReadOptions(
         use_threads=False,
@@ -163,6 +166,15 @@ def _read_csv(body: bytes, max_rows: int, separator: str, skipped: int) -> pa.Ta
     _check_schema(table.schema, table.num_columns)
     is_known = [column.is_valid() for column in table.columns]
     return table.filter(reduce(pc.or_, is_known))
+
+
+def _open_quotes(body: bytes, separator: str, skipped: int) -> RefusedTable:
+    """The row of CSV that has a quotation mark too many."""
+    try:
+        deque(rows_of(io.BytesIO(body), separator, skipped), maxlen=0)
+    except LineFault as fault:
+        return RefusedTable("table-quotes", number=fault.line)
+    return RefusedTable("table")
 
 
 def _wrong_cells(message: str, body: bytes, separator: str, skipped: int) -> RefusedTable | None:

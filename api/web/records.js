@@ -19,6 +19,8 @@ export async function readText(file) {
 /** The names and the cells of a CSV text, whose first line names the columns; a blank line has none. Throws Error with what is wrong. */
 function readCells(text, required) {
   const lines = text.replace(/^\ufeff/, "").trimEnd().split(/\r?\n/);
+  // The parser takes a text that is cut off for whole.
+  if (text.split('"').length % 2 === 0) throw new Error("A quotation mark is not closed. Close it, or double it if it is part of a text.");
   const delimiter = [";", "\t"].find((mark) => lines[0].includes(mark)) ?? ",";
   // Not `parse`, which makes code out of the column names: the content policy refuses that.
   const [head = [], ...rows] = d3.dsvFormat(delimiter).parseRows(lines.join("\n"), (row) => row.map((cell) => cell.trim()));

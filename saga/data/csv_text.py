@@ -21,7 +21,7 @@ CELLS_FIX = (
     "Give each line as many cells as the header; a text with a separator in it stands in quotation "
     "marks."
 )
-_OPEN_QUOTES = (
+OPEN_QUOTES = (
     "has a quotation mark that is not closed",
     "Close the quotation mark, or double it if it is part of the text.",
 )
@@ -36,7 +36,7 @@ class LineFault(ValueError):  # noqa: N818 # a verdict about the file, not a fai
 
     def __init__(self, line: int, why: str, fix: str) -> None:
         super().__init__(f"line {line} {why}")
-        self.fix = fix
+        self.line, self.fix = line, fix
 
 
 def find_separator(head: str) -> tuple[str, int]:
@@ -77,7 +77,7 @@ def rows_of(
     except UnicodeDecodeError:
         raise not_text(number + len(row), encoding) from None
     except csv.Error:
-        why, fix = _SPLIT if "\r" in row[-1].rstrip("\r\n") else _OPEN_QUOTES
+        why, fix = _SPLIT if "\r" in row[-1].rstrip("\r\n") else OPEN_QUOTES
         raise LineFault(number, why, fix) from None
 
 

@@ -215,6 +215,14 @@ def test_a_row_of_csv_with_another_number_of_cells_is_named_by_its_line(
     assert "as many cells as the header" in problem.fix
 
 
+@pytest.mark.parametrize("end", [b'"1', b'"1\n', b'1"\n', b'"1\nB,1985,2021,2\n'])
+def test_csv_that_is_cut_off_within_quotation_marks_is_refused(end: bytes) -> None:
+    with pytest.raises(ProblemError) as caught:
+        parse_table(HEADER + b"A,1985,2021,1\nA,1985,2022," + end, CSV, [], ForecastOptions, 10)
+    (problem,) = caught.value.problems
+    assert problem.message == "Line 3 has a quotation mark that is not closed"
+
+
 @pytest.mark.parametrize("kind", [CSV, PARQUET])
 def test_case_and_blanks_of_names_do_not_matter_as_in_files(person: Person, kind: str) -> None:
     frame = _json(person()).frame

@@ -262,7 +262,6 @@ def test_decimals_that_are_not_read_are_named(service: Running, decimal: str, ki
         "1E+12;2020;1985;1",
         ";2020;1985;1",
         "A;20;1985;1",
-        "\u00c5;2020;1985;1",
     ],
 )
 def test_errors_over_http_have_no_advice_about_files_and_mappings(

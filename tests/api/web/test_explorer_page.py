@@ -314,6 +314,7 @@ def test_amounts_and_years_are_understood_or_refused(
         "year,earnings,sex\n2019,1,male\n2020,1,female\n": "Line 3: sex",
         "year,earnings\n2019,\n": "no known earnings",
         "year,earnings,sex\n2019,1,male\n2020,1\n": "Line 3 has fewer cells",
+        'year,earnings\n2019,"1': "A quotation mark is not closed",
         "person_id,year,earnings\nA,2019,1\n,2020,1\n": "Line 3: person_id is missing",
     }
     for text, told in refused.items():
