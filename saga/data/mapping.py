@@ -44,6 +44,13 @@ def _key(value: object) -> str:
     return WHOLE.sub(r"\1", text)
 
 
+def _covers(code: str, number: float) -> bool:
+    """Whether a number is a code of a mapping, or lies in its range."""
+    if span := RANGE.fullmatch(code):
+        return float(span[1]) <= number <= float(span[2])
+    return re.fullmatch(NUMBER, code) is not None and float(code) == number
+
+
 def _codes(table: object) -> object:
     if not isinstance(table, dict):
         return table
@@ -404,14 +411,22 @@ class SourceMapping(_Strict):
         source_of = {extra_column(source, "category").name: source for source in self.extra}
         return source_of.get(name, name)
 
-    def credible(self, column: str, codes: Iterable[str]) -> list[float]:
-        """The numbers but 0 among `codes` that `keep` does not make unknown in a source column."""
-        bounds = [limits(b) for name, b in self.keep.items() if find_columns((name,), (column,))]
+    def credible(self, name: str, column: str, codes: Iterable[str]) -> list[float]:
+        """The numbers but 0 among `codes` of a source `column` that this mapping says nothing of.
+
+        That are `keep`, the `codes` of the panel's column `name` and, of earnings, `null_if`.
+        """
+        bounds = [limits(b) for key, b in self.keep.items() if find_columns((key,), (column,))]
+        stated = [*self.codes.get(name, ())]
+        for key, values in self.null_if.items() if name == "earnings" else ():
+            stated += values if find_columns((key,), (column,)) else ()
         numbers = [float(code) for code in codes if re.fullmatch(NUMBER, code)]
         return [
             number
             for number in numbers
-            if number != 0 and all(low <= number <= high for low, high in bounds)
+            if number != 0
+            and all(low <= number <= high for low, high in bounds)
+            and not any(_covers(code, number) for code in stated)
         ]
 
     def recodes(self, name: str) -> bool:

@@ -240,7 +240,8 @@ class Source:
         """Raise InputError for amounts with a value label, which says that they are none."""
         for column in MONEY if self._labels else ():
             for name in self._mapped.columns_of(column, rows.columns):
-                labelled = self._mapped.credible(name, self._labels.get(name.strip().lower(), ()))
+                labels = self._labels.get(name.strip().lower(), ())
+                labelled = self._mapped.credible(column, name, labels)
                 if rows.schema[name].is_numeric() and rows[name].is_in(labelled).any():
                     raise InputError.of(
                         "amounts have value labels",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -152,15 +153,26 @@ def test_an_amount_with_a_value_label_is_refused_unless_a_mapping_makes_it_unkno
         "capital_income": {-2: "does not apply", -1: "no answer"},
     }
     getattr(pyreadstat, write)(frame.to_pandas(), str(file), variable_value_labels=labels)
-    refused: list[tuple[dict[str, list[int | None]], str]] = [
+    of_income: dict[str, Any] = {"keep": {"capital_income": [0, None]}}
+    refused: list[tuple[dict[str, Any], str]] = [
         ({}, "earnings"),
-        ({"earnings": [0, 9_000_000]}, "capital_income"),
-        ({"capital_income": [0, None]}, "earnings"),
+        ({"keep": {"earnings": [0, 9_000_000]}}, "capital_income"),
+        (of_income, "earnings"),
+        ({**of_income, "codes": {"earnings": {"9999997": None}}}, "earnings"),
+        # It makes the earnings of the row unknown, and leaves the income as it is.
+        ({"null_if": {"earnings": 9_999_998, "capital_income": -2}}, "capital_income"),
     ]
-    for keep, column in refused:
+    for mapping, column in refused:
         with pytest.raises(InputError, match=f"{column} has an amount that the file labels"):
-            read_panel(file, prices=2022, mapping={"keep": keep})
-    both = {"keep": {"earnings": [0, 9_000_000], "capital_income": [0, None]}}
-    panel = read_panel(file, prices=2022, mapping=both).frame
-    assert panel["earnings"].to_list() == [None, 0.0]
-    assert panel["capital_income"].to_list() == [None, 5.0]
+            read_panel(file, prices=2022, mapping=mapping)
+    accepted: list[dict[str, Any]] = [
+        {"keep": {"earnings": [0, 9_000_000], **of_income["keep"]}},
+        {**of_income, "codes": {"earnings": {"9999998": None}}},
+        {**of_income, "codes": {"earnings": {"9999990-9999999": None}}},
+        {**of_income, "null_if": {"earnings": 9_999_998}},
+        {"codes": {"earnings": {"9999998": None}, "capital_income": {"-2": None}}},
+    ]
+    for mapping in accepted:
+        panel = read_panel(file, prices=2022, mapping=mapping).frame
+        assert panel["earnings"].to_list() == [None, 0.0]
+        assert panel["capital_income"].to_list() == [None, 5.0]
