@@ -38,11 +38,14 @@ LAYOUTS: dict[str, dict[str, pl.Expr]] = {
 }
 
 
-def numbered(panel: pl.DataFrame) -> pl.DataFrame:
-    """A row for each person, with a whole number: its id, if all ids are different numbers."""
+def numbered(panel: pl.DataFrame, layout: str) -> pl.DataFrame:
+    """A row for each person, with a whole number: its id, if all ids are different numbers.
+
+    LIAM2 has them from 1 on: the model keeps lists that are as long as the largest number.
+    """
     people = panel.sort("person_id", "year").group_by("person_id", maintain_order=True).last()
     numbers = people["person_id"].cast(pl.Int64, strict=False)
-    if numbers.null_count() or numbers.n_unique() < len(numbers):
+    if layout == "liam2" or numbers.null_count() or numbers.n_unique() < len(numbers):
         return people.with_row_index("number", 1)
     return people.with_columns(number=numbers)
 
@@ -51,7 +54,7 @@ def main(paths: str, panel: str, layout: str, out: Path, mapping: str | None, pa
     """Write the careers of one path, without years after a death or an emigration; say how many."""
     scored, source = ScoredPaths(paths), read_panel(panel, mapping=mapping)
     check_panel(scored, source)
-    people, careers = numbered(source.frame), scored.rows.filter(path=path).collect()
+    people, careers = numbered(source.frame, layout), scored.rows.filter(path=path).collect()
     if people["sex"].null_count() == len(people):
         sys.exit(f"{panel} has no column sex, which the layouts need.")
     if "state" not in careers.columns:

@@ -84,8 +84,21 @@ def test_every_living_year_of_a_path_is_written_once(
     assert len(pl.read_csv(other / f"{layout}_2024.csv")) == 2
 
 
-def test_a_panel_with_names_of_its_own_keeps_its_numbers(
-    inputs: tuple[Path, Path], run: Run, tmp_path: Path
+@pytest.mark.parametrize(
+    ("layout", "number", "numbers"),
+    [
+        ("simpaths", "idPers", [12, 31]),
+        ("policyengine", "person_id", [12, 31]),
+        ("liam2", "id", [1, 2]),
+    ],
+)
+def test_a_panel_with_names_of_its_own_keeps_its_numbers_unless_they_must_be_small(
+    layout: str,
+    number: str,
+    numbers: list[int],
+    inputs: tuple[Path, Path],
+    run: Run,
+    tmp_path: Path,
 ) -> None:
     paths, panel = inputs
     own, out = tmp_path / "own.csv", tmp_path / "out"
@@ -97,9 +110,9 @@ def test_a_panel_with_names_of_its_own_keeps_its_numbers(
     mapping.write_text("""columns:
   {person_id: idind, year: wave, birth_year: birth_year, earnings: earnings, sex: sex}
 """)
-    assert run(paths, own, "simpaths", out, "--mapping", mapping) == ""
-    assert pl.read_csv(out / "simpaths_2023.csv")["idPers"].to_list() == [12, 31]
-    assert pl.read_csv(out / "persons.csv").rows() == [(12, 12), (31, 31)]
+    assert run(paths, own, layout, out, "--mapping", mapping) == ""
+    assert pl.read_csv(out / f"{layout}_2023.csv")[number].to_list() == numbers
+    assert pl.read_csv(out / "persons.csv").rows() == list(zip(numbers, (12, 31), strict=True))
 
 
 def test_earnings_abroad_that_the_files_lack_are_stated(
