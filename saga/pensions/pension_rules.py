@@ -494,7 +494,10 @@ def _checks(content: Mapping[str, Any]) -> Iterator[_Check]:
         yield key, not is_mapping, "not a mapping", "Give `name: value` lines below the key."
         if not is_mapping:
             return
-    for name, value in (content.get("parameters") or {}).items():
+    given = content.get("parameters") or {}
+    is_nothing = content.get("formula") == "sum" and not {"rate", "funded_rate"} & given.keys()
+    yield "parameters, rate", is_nothing, "missing, so no year gives a right", "Give it."
+    for name, value in given.items():
         yield from _checks_of_parameter(name, value, content)
     used = [*dict.fromkeys(map(str, _amounts_of(content))), _OWN_PRICES]
     for name, value in (content.get("series") or {}).items():

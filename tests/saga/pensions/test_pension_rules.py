@@ -19,7 +19,7 @@ from saga.pensions.pension_rules import (
 )
 from saga.requests import PensionSource
 
-OWN = """\
+NO_RATE = """\
 title: own
 source: act 1
 currency: SEK
@@ -28,6 +28,7 @@ kind: balance
 index: income_base_amount
 first_year: 2003
 """
+OWN = f"{NO_RATE}parameters: {{rate: 0.01}}\n"
 
 
 def of(text: str) -> PensionLaw:
@@ -59,8 +60,7 @@ def test_a_reform_holds_from_its_year_and_keeps_the_rest() -> None:
         ("base: accrual\n", "fee_rate", 0.0),
         ("base: accrual\n", "floor", 0.0),
         ("base: se\n", "divisor", 1.0),
-        (OWN, "divisor", 1.0),
-        (OWN, "rate", 0.0),
+        (NO_RATE, "rate", 0.0),
     ],
 )
 def test_a_number_that_begins_later_is_the_default_before(
@@ -142,6 +142,7 @@ def test_the_command_line_reads_a_file_and_a_name(tmp_path: Path) -> None:
         ("base: se\nparameters: {rate: 0.1}\nparameters: {floor: 1}\n", "line 3: parameters stand"),
         ('{"base": "se", "bands": [1],\n"bands": [2]}\n', "line 2: bands stands twice"),
         ("base: se\nparameters: 3\n", "r.yaml, parameters: not a mapping"),
+        (NO_RATE, "parameters, rate: missing, so no year gives"),
         ("base: se\nseries: 3\n", "r.yaml, series: not a mapping"),
         ("base: se\nparameters: {ceilin: 8}\n", "parameters, ceilin: .*Is it ceiling"),
         ("base: se\nparameters: {rate: 16}\n", "parameters, rate: the value is not possible"),
