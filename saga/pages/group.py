@@ -80,8 +80,11 @@ def render_group(
     transitions: pl.DataFrame,
     provenance: Mapping[str, Any],
     suppressed_until: Mapping[int, int],
+    dynamics: pl.DataFrame | None = None,
 ) -> str:
     """The page: a table per statistic, with a row per group and a column per year; then flows.
+
+    Last, if there are `dynamics`, how careers move.
 
     Groups are in the order of the statistics; those suppressed are in the table of persons alone.
     All frames are those of `saga.population.policy_tables.PolicyTables`.
@@ -129,6 +132,7 @@ def render_group(
                     }
                 )
     sections += _flows(transitions)
+    sections += _moves(dynamics) if dynamics is not None else ()
     by = [_words(group) for group in groups]
     values = {
         "title": "Earnings of a population" + (f" by {' and '.join(by)}" if by else ""),
@@ -171,6 +175,24 @@ def _flows(transitions: pl.DataFrame) -> Iterator[dict[str, Any]]:
             "name": f"Persons of {year} by their class in {rows['to_year'][0]}",
             "groups": heads,
             "blocks": _blocks(heads, list(dict.fromkeys(rows["to_class"])), of_cells),
+        }
+
+
+def _moves(dynamics: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """Tables of changes and mobility of careers, one for each lag, the panel beside the paths."""
+    sources = dynamics["source"].unique(maintain_order=True).to_list()
+    for (lag,), rows in dynamics.partition_by("lag", as_dict=True).items():
+        of_statistics = []
+        for statistic in rows.partition_by("statistic", maintain_order=True):
+            texts = dict.fromkeys(sources, ("x", "", ""))
+            for row in statistic.drop_nulls("value").iter_rows(named=True):
+                limits = [number(row[end]) for end in _AMOUNTS[1:] if row[end] is not None]
+                texts[row["source"]] = (number(row["value"]), " to ".join(limits), "")
+            of_statistics.append(_page_row(statistic, ["statistic"], list(texts.values())))
+        yield {
+            "name": f"Changes of log earnings and moves between fifths, years apart: {lag}",
+            "groups": ["Statistic"],
+            "blocks": _blocks(["Statistic"], sources, of_statistics),
         }
 
 

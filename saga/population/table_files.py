@@ -28,7 +28,13 @@ def write_files(tables: PolicyTables, out: str, provenance: Mapping[str, Any]) -
 
     The log is in a folder of its own, so that whoever publishes `out` as a whole leaves it out.
     """
-    page = render_group(tables.statistics, tables.transitions, provenance, tables.suppressed_until)
+    page = render_group(
+        tables.statistics,
+        tables.transitions,
+        provenance,
+        tables.suppressed_until,
+        tables.dynamics,
+    )
     with new_folder(internal_folder(out)) as internal, new_folder(out) as folder:
         internal.put(LOG, tables.log.write_csv().encode())
         frames = {"statistics": tables.statistics, "transitions": tables.transitions}
