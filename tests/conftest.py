@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,17 +104,23 @@ def register_panel(register_dir: Path) -> Panel:
 
 @pytest.fixture(scope="session")
 def tiny_bundle(shared_folder: SharedFolder, register_panel: Panel) -> Path:
-    """A bundle of configuration `tiny`, trained and calibrated on the small register."""
+    """A bundle like configuration `tiny`, trained and calibrated briefly on the small register."""
     from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
     from saga.training.fit import train
     from saga.training.harness import RunOptions
+    from saga.training.train_config import load_config
+
+    from saga.simulation import marginals
 
     def make(out: Path) -> None:
         run = RunOptions(command="saga train --config tiny", progress=False)
-        train(register_panel, out, config="tiny", seed=7, run=run)
+        config = replace(load_config("tiny"), max_steps=100, warmup_steps=10, validate_every=50)
+        train(register_panel, out, config=config, seed=7, run=run)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(MAX_ORIGINS, 2)
+            patch.setattr(marginals, "_N_DRAWS", 512)
             calibrate_bundle(out, register_panel, CalibrationOptions(seed=7, n_paths=50))
+        marginals._nodes.cache_clear()  # forecasts have all draws again
 
     return shared_folder("tiny", make)
 
