@@ -130,11 +130,7 @@ METHODS: dict[str, Callable[[Sample], Calibrator]] = {
 # counts by fold that are raised, more.
 SLACK = {"sets": 9, "several": 9, "weighted": 40, "cqr": N, "cv+": 60}
 FAMILY_OF = {k: f for k, f in FAMILIES.items() if f not in (BAND, PRESENT_VALUE)}
-QUICK = {
-    *((method, "set") for method in METHODS if method != "cv+"),
-    ("sets", "band"),
-    ("sets", "present_value"),
-}
+QUICK = {("sets", "set"), ("sets", "band"), ("weighted", "set"), ("cqr", "set")}
 EVERY = pytest.mark.parametrize("method", METHODS)
 FAMILY = pytest.mark.parametrize("kind", ["set", *FAMILY_OF, "band"])
 
