@@ -411,6 +411,8 @@ def assert_same(got: Got, expected: Got, door: str) -> None:
 
 
 VARIANTS = {
+    "forecasts with limits and bands",
+    "lifetimes under a ledger",
     "lifetimes of another seed",
     "lifetimes with a past whose gaps are filled",
     "paths with all digits",

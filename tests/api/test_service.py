@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.conftest import Running
 
 Start = Callable[..., AbstractContextManager["Running"]]
-CASES = int(os.environ.get("SAGA_TEST_CASES", "4"))  # random calls of each endpoint
+CASES = int(os.environ.get("SAGA_TEST_CASES", "2"))  # random calls of each endpoint
 
 
 def test_metrics_count_calls_persons_and_path_years_by_route(service: Running) -> None:
