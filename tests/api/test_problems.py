@@ -7,18 +7,14 @@ import io
 import json
 import re
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.ipc
-import pyarrow.parquet as pq
 import pytest
 from polars.exceptions import PanicException
 from saga.api.app import create_app
-from saga.api.codecs import ARROW_FILE, ARROW_STREAM, CSV, PARQUET, parse_json
+from saga.api.codecs import CSV, parse_json
 from saga.api.problems import (
     ProblemDocument,
     ProblemEntry,
@@ -211,35 +207,6 @@ def test_the_message_of_an_unexpected_error_is_in_neither_answer_nor_log(
     assert failure["at"][-1].startswith("broken:")
     assert body.instance.endswith(failure["request"]), "the answer names the log line"
     assert "SENTINEL" not in answer.text + log.getvalue()
-
-
-DECIMALS = {
-    "256 bits": pa.decimal256(39, 2),
-    "256 bits, few digits": pa.decimal256(20, 2),
-    "negative scale": pa.decimal128(10, -3),
-}
-
-
-@pytest.mark.parametrize("kind", [ARROW_STREAM, ARROW_FILE, PARQUET])
-@pytest.mark.parametrize("decimal", DECIMALS)
-def test_decimals_that_are_not_read_are_named(service: Running, decimal: str, kind: str) -> None:
-    if kind == PARQUET and decimal == "negative scale":
-        pytest.skip("Parquet has no such numbers")
-    cells = pa.array([Decimal(47_000)], DECIMALS[decimal])
-    table = pa.table({"person_id": ["A"], "birth_year": [1985], "year": [2022], "earnings": cells})
-    body = io.BytesIO()
-    if kind == PARQUET:
-        pq.write_table(table, body)
-    else:
-        make = pa.ipc.new_stream if kind == ARROW_STREAM else pa.ipc.new_file
-        with make(body, table.schema) as writer:
-            writer.write_table(table)
-    address, headers = "/v1/forecasts?horizons=1", {"Content-Type": kind}
-    answer = service.client.post(address, content=body.getvalue(), headers=headers)
-    assert answer.status_code == 422
-    (problem,) = answer.json()["problems"]
-    assert (problem["rule"], problem["column"]) == ("column-type", "earnings")
-    assert "floating-point" in problem["fix"]
 
 
 @pytest.mark.parametrize(
