@@ -29,6 +29,7 @@ from tests.saga.batch.run_files import await_persons, files_of, start_score
 
 PERSONS = 60
 YEARS = range(2001, 2007)
+WORKERS = pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough)])
 
 
 def _rows() -> pl.DataFrame:
@@ -263,7 +264,8 @@ def test_a_folder_with_other_files_and_a_folder_in_use_are_refused(
         score(source, out, Carry())
 
 
-def test_broken_rows_fail_the_run_or_are_dropped_and_counted(tmp_path: Path) -> None:
+@WORKERS
+def test_broken_rows_fail_the_run_or_are_dropped_and_counted(tmp_path: Path, workers: int) -> None:
     rows = _rows().with_columns(
         earnings=pl.when((pl.col("person_id") == "033") & (pl.col("year") == 2006))
         .then(-1.0)
@@ -271,7 +273,7 @@ def test_broken_rows_fail_the_run_or_are_dropped_and_counted(tmp_path: Path) -> 
     )
     source = _write_years(rows, tmp_path / "years")
     with pytest.raises(InputError) as broken:
-        score(source, tmp_path / "strict", Carry(), persons_per_partition=10)
+        score(source, tmp_path / "strict", Carry(), persons_per_partition=10, workers=workers)
     assert [(p.person_id, p.year, p.column) for p in broken.value.problems] == [
         ("033", 2006, "earnings")
     ]
@@ -281,23 +283,7 @@ def test_broken_rows_fail_the_run_or_are_dropped_and_counted(tmp_path: Path) -> 
     assert sum(report.rows_dropped.values()) == 1
 
 
-@pytest.mark.thorough
-def test_an_error_of_a_worker_process_keeps_its_problems(tmp_path: Path) -> None:
-    rows = _rows().with_columns(
-        earnings=pl.when(pl.col("person_id") == "033").then(-1.0).otherwise("earnings")
-    )
-    with pytest.raises(InputError) as broken:
-        score(
-            _write_years(rows, tmp_path / "years"),
-            tmp_path / "out",
-            Carry(),
-            persons_per_partition=10,
-            workers=2,
-        )
-    assert broken.value.problems[0].person_id == "033"
-
-
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough)])
+@WORKERS
 def test_an_error_in_opening_the_product_is_raised_unchanged(
     source: Path, tmp_path: Path, workers: int
 ) -> None:
