@@ -60,21 +60,6 @@ def test_the_tables_expose_a_forecaster_that_is_too_wide(judged: Path) -> None:
     assert all(row[2].bold for row in compared.rows if row[0].text == "groupq")
 
 
-def test_the_tables_expose_a_wrong_saga(
-    random_walk: Make, walker: Callable[..., Any], tmp_path: Path
-) -> None:
-    Contest(random_walk(4000), ContestOptions(horizons=(10,), n_paths=60)).run(
-        [walker("saga", spread=0.6), walker("groupq")], tmp_path
-    )
-    tables = all_tables(Results.read(tmp_path))
-    groups = _table(tables, "Coverage by group")
-    assert all(
-        cell.alarm for cell in groups.rows[0] if "±" in cell.text
-    )  # everybody, at every level
-    note = _table(tables, "Differences from saga, in-time, test by person").note
-    assert "saga has no significant lead over groupq." in note
-
-
 def test_cuts_are_shares_of_the_reference_score_of_the_same_group(judged: Path) -> None:
     results = Results.read(judged)
     metrics = results.metrics.filter(metric="crps_log", horizon=10, setting="in-time")
