@@ -35,7 +35,7 @@ from saga.evaluation.scoring.ensemble_scores import crps_log
 from saga.evaluation.scoring.year_forecasts import nominal_sets
 
 from saga.conformal.calibrator import Calibrator
-from saga.data.groups import Grouping, reduce_to_profile
+from saga.data.groups import Grouping
 from saga.data.origins import Origins, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
@@ -45,6 +45,7 @@ from saga.keyed_random import sample_persons, uniform_each
 from saga.pages.format import markdown_table
 from saga.requests import MAX_HORIZON
 from saga.scores import covered, log_earnings, marginal_scores, mean_log
+from studies.record_reductions import reduce_to_profile
 from studies.study_page import bundle_parser, page_head, publish_page, say
 
 COVERAGE = 0.9

@@ -22,9 +22,10 @@ from saga.evaluation.baselines.trees.gbt import BoostedTrees
 from saga.evaluation.protocol import Baseline
 from saga.evaluation.scoring.evaluation_settings import Setting
 
-from saga.data.groups import reduce_to_profile
+from saga.data.groups import SURVEY_COLUMNS
 from saga.data.origins import MIN_HISTORY, Origins
 from saga.data.panel import Panel
+from saga.schema import EXIT, REQUIRED
 from saga.trees.recent_years import Window
 
 _CHUNK = 20_000  # origins whose pasts are copied at once
@@ -41,6 +42,21 @@ def hide_columns(panel: Panel, columns: tuple[str, ...]) -> Panel:
     """The panel with these columns unknown."""
     unknown = (pl.lit(None, dtype=panel.frame.schema[name]).alias(name) for name in columns)
     return panel.with_frame(panel.frame.with_columns(unknown))
+
+
+def reduce_to_profile(panel: Panel, profile: str) -> Panel:
+    """The panel with the columns of a `profile`; other columns become unknown."""
+    visible = {*REQUIRED, "sex", *EXIT}
+    if profile == "register":
+        return panel
+    if profile == "survey":
+        visible |= {*SURVEY_COLUMNS, "birth_region"}
+    hidden = [
+        pl.lit(None, dtype=dtype).alias(name)
+        for name, dtype in panel.frame.schema.items()
+        if name not in visible
+    ]
+    return panel.with_frame(panel.frame.with_columns(hidden))
 
 
 def keep_last_three(past: Panel, _origins: Origins) -> Panel:

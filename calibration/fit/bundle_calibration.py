@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from saga.calibration.fit.maps import MIN_MAP_PERSONS
 from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 
 from saga.bundle import Bundle, replace_parts
-from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
-from saga.data.groups import Grouping, reduce_to_profile
+from saga.data.groups import Grouping
 from saga.data.origins import Origins, cut, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import (
@@ -44,7 +42,6 @@ MAX_PATH_PERSONS = 20_000  # whose present values are calibrated; paths cost mos
 # Few persons have several origins each, so that a threshold depends less on which were drawn.
 MAX_ORIGINS = 10
 ENOUGH_ORIGINS = 10_000  # of all calibration persons
-POORER_PROFILES = ("survey", "earnings")  # full records can be reduced to these
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,6 @@ class CalibrationOptions:
         map_persons: Persons of the map fold that a map needs; with fewer a horizon has the map of
             a shorter one.
         rollout: How paths are simulated, here and by default in forecasts; None: no change.
-        profiles: Also fit cells for records with the columns of a survey, or with earnings alone.
         until: Leave out later years of the panel, so that the bundle can be judged on them.
         target_by: Groups that describe a target population, the most important first.
         shares: Shares of the parts of a panel on which the bundle was not trained: its training
@@ -72,7 +68,6 @@ class CalibrationOptions:
     seed: int = 0
     map_persons: int = MIN_MAP_PERSONS
     rollout: RolloutName | None = None
-    profiles: bool = False
     until: int | None = None
     target_by: tuple[str, ...] = DEFAULT_GROUPINGS
     shares: Shares | None = None
@@ -281,21 +276,17 @@ def _fit_sets(
 ) -> Calibrator:
     """Method "sets", with everything that the options name."""
     options, outcomes = forecasts.options, sample.outcomes
-    fit = partial(
-        fit_calibration,
-        outcomes=outcomes,
+    free, conditioned = forecasts.both(sample.records)
+    free = replace(free, groups=sample.groups)
+    calibrator = fit_calibration(
+        free,
+        outcomes,
         seed=options.seed,
+        realised=conditioned,
+        paths=forecasts.threshold_paths(sample.records),
         map_persons=options.map_persons,
         weights=weights,
     )
-    free, conditioned = forecasts.both(sample.records)
-    free = replace(free, groups=sample.groups)
-    paths = forecasts.threshold_paths(sample.records)
-    calibrator = fit(free, realised=conditioned, paths=paths)
-    for profile in POORER_PROFILES if options.profiles else ():
-        records = [reduce_to_profile(of_draw, profile) for of_draw in sample.records]
-        free_poorer, conditioned = forecasts.both(records)
-        calibrator = with_profile(calibrator, fit(free_poorer, realised=conditioned), profile)
     first = slice(len(sample.origins))
     return replace(
         calibrator,
@@ -324,7 +315,7 @@ class _Method:
     """A calibration method.
 
     `fit` has the persons, their forecasts and weights. `needs_folds`: the bundle has a member for
-    each fold of persons. `by_group`: the options --profiles and --target apply, and few persons
+    each fold of persons. `by_group`: the option --target applies, and few persons
     have several origins each.
     """
 
@@ -339,18 +330,6 @@ _METHODS: dict[CalibrationMethod, _Method] = {
     "cqr": _Method(_fit_cqr),
     "cv+": _Method(_fit_folds, needs_folds=True),
 }
-
-
-def with_profile(calibrator: Calibrator, poorer: Calibrator, profile: str) -> Calibrator:
-    """The calibrator with cells for records of a poorer `profile`, taken from `poorer`."""
-    keys = {(h, ALL): (h, f"profile={profile}") for h, group in poorer.cells if group == ALL}
-    cells = {key: poorer.cells[of] for of, key in keys.items()}
-    origin_years = {key: poorer.origin_years[of] for of, key in keys.items()}
-    return replace(
-        calibrator,
-        cells={**calibrator.cells, **cells},
-        origin_years={**calibrator.origin_years, **origin_years},
-    )
 
 
 def _target_weights(
@@ -394,11 +373,8 @@ def _check_options(
         )
     if has_folds and options.shares is not None:
         raise UsageError("With folds, nobody is kept for calibration. Leave --shares out.")
-    if method.by_group:
-        return
-    set_options = {"--profiles": options.profiles, "--target": target is not None}
-    for option in (option for option, is_set in set_options.items() if is_set):
+    if target is not None and not method.by_group:
         problem = Problem(
-            "calibration-method", f"{option} is an option of nested sets", "Leave it out"
+            "calibration-method", "--target is an option of nested sets", "Leave it out"
         )
         raise UsageError(f"Method {name} has the same rule for everybody", [problem])

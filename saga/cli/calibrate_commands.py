@@ -57,14 +57,6 @@ def calibrate(
             help="Compare the ledger's intervals with a new yearly delivery; the bundle stays.",
         ),
     ] = False,
-    profiles: Annotated[
-        bool,
-        typer.Option(
-            "--profiles",
-            help="Also calibrate for poorer records (survey-like; earnings alone): three times the "
-            "work.",
-        ),
-    ] = False,
     until: Annotated[
         int | None, typer.Option(help="Use the years up to this one, to evaluate on later ones.")
     ] = None,
@@ -125,7 +117,6 @@ def calibrate(
                 seed=draws.seed,
                 map_persons=map_persons,
                 rollout=model.rollout,
-                profiles=profiles,
                 until=until,
                 target_by=tuple(name.strip() for name in target_by.split(",")),
                 shares=None if shares is None else parse_shares(shares),

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from saga.data.origins import Origins, eligible_origins
 from saga.data.panel import Panel
 from saga.keyed_random import uniform_each
-from saga.schema import EXIT, REQUIRED
 from saga.small_groups import MIN_PERSONS
 
 GROUPINGS = (
@@ -248,21 +247,6 @@ def pair_groupings(labels: Labels) -> dict[str, NDArray[np.str_]]:
 def last_record_origins(panel: Panel) -> Origins:
     """All persons, each with the year of the last record as origin."""
     return Origins.from_rows(panel.frame[["person_id", "year"]][panel.last_rows])
-
-
-def reduce_to_profile(panel: Panel, profile: str) -> Panel:
-    """The panel with the columns of a `profile`; other columns become unknown."""
-    visible = {*REQUIRED, "sex", *EXIT}
-    if profile == "register":
-        return panel
-    if profile == "survey":
-        visible |= {*SURVEY_COLUMNS, "birth_region"}
-    hidden = [
-        pl.lit(None, dtype=dtype).alias(name)
-        for name, dtype in panel.frame.schema.items()
-        if name not in visible
-    ]
-    return panel.with_frame(panel.frame.with_columns(hidden))
 
 
 @dataclass(frozen=True, eq=False)

@@ -263,7 +263,6 @@ def test_a_wrong_option_ends_with_2_and_names_the_allowed_values(
     [
         (("--append", "--until", "2015"), "--until"),
         (("--append", "--rollout", "exact"), "--rollout"),
-        (("--append", "--profiles"), "--profiles"),
         (("--append", "--out", "b"), "--out"),
         (("--append", "--target-by", "sex"), "--target-by"),
         (("--since", "2015"), "--since"),

@@ -6,10 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from saga.data.groups import GROUPINGS, UNKNOWN, Grouping, last_record_origins, reduce_to_profile
+from saga.data.groups import GROUPINGS, UNKNOWN, Grouping, last_record_origins
 from saga.data.origins import Origins, draw_origins
 from saga.data.panel import Panel, PanelMeta
 from saga.data.split import persons_of
+from studies.record_reductions import reduce_to_profile
 
 
 @pytest.fixture(scope="module")
