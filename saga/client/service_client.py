@@ -270,15 +270,6 @@ class Client(ServiceConnection):
         """A job that was submitted before; its result is an Arrow table."""
         return RemoteJob(self, identifier, pa.table({}))
 
-    def send_outcomes(self, outcomes: FrameT, *, prices: Prices | None = None) -> dict[str, Any]:
-        """Send realised earnings (`person_id`, `year`, `earnings`); repeating it has no effect."""
-        parameters = {} if prices is None else {"prices": str(prices)}
-        headers = {"Content-Type": PARQUET}
-        content = to_parquet(outcomes)
-        return json_of(
-            self.call("POST", "/v1/outcomes", content=content, params=parameters, headers=headers)
-        )
-
     def model(self) -> dict[str, Any]:
         """The bundle of the service: digests, configuration, coverages, model card."""
         return json_of(self.call("GET", "/v1/model"))

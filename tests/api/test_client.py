@@ -181,7 +181,9 @@ def test_a_problem_document_becomes_an_exception_with_its_entries(
     with pytest.raises(RefusedError, match="coverage"):
         client.forecast(persons, ForecastRequest(coverage=(0.7,)))
     with pytest.raises(MissingError, match="ledger"):
-        client.send_outcomes(persons)
+        client.call(
+            "POST", "/v1/outcomes", content=b"{}", headers={"Content-Type": "application/json"}
+        )
 
 
 def test_a_wrong_key_and_a_service_that_is_not_there(
@@ -507,7 +509,7 @@ def test_every_answer_of_something_else_is_a_service_error(
 ) -> None:
     calls: list[Callable[[Client], object]] = [
         lambda client: client.forecast(persons),
-        lambda client: client.send_outcomes(persons),
+        lambda client: client.model(),
         lambda client: client.submit(persons),
         lambda client: client.job("a" * 32).state(),
         lambda client: client.job("a" * 32).result(),
