@@ -115,7 +115,7 @@ def warn_about(
     option: str | None = None,
 ) -> list[ForecastWarning]:
     """One warning per concerned person, or their number if there are many."""
-    count = np.count_nonzero(concerned)
+    count = int(np.count_nonzero(concerned))
     if count == 0:
         return []
     warning = ForecastWarning(code, message, column=column, option=option)

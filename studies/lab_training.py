@@ -109,7 +109,7 @@ class DynamicTanh(nn.Module):
 
 def without_skip(network: Saga) -> None:
     """The connection past the blocks stays zero."""
-    network.skip.weight.requires_grad_(requires_grad=False).zero_()
+    network.skip.weight.requires_grad_(False).zero_()
 
 
 def with_blocks(network: Saga, *, kind: type[Block]) -> None:
@@ -206,7 +206,8 @@ def judged(
             scores.append(scores_of(forecasts_of(forecaster, past), outcomes, panel.meta.floor))
             seconds.append(block_seconds(forecaster.model.network))
             if config.model.heads in HEADS[1:]:
-                indices.append(head_diversity(forecaster.model.network)["index"].mean())
+                index = head_diversity(forecaster.model.network)["index"]
+                indices.append(index.to_numpy().mean())
     diversity = f" (diversity {np.mean(indices):.2f})" if indices else ""
     return Result(scores, min(seconds), diversity)
 
@@ -217,7 +218,7 @@ def block_seconds(network: Saga) -> float:
     times = []
     for _ in range(TIMED):
         start = time.process_time()
-        network.hidden(tokens, ages)[0].sum().backward()
+        torch.autograd.backward(network.hidden(tokens, ages)[0].sum())
         times.append(time.process_time() - start)
     return min(times)
 

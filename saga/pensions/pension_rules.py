@@ -263,7 +263,7 @@ class PensionLaw:
         `growth` (n_year, n_path) is the factor of real wages since `last_year`.
         """
         values = np.array([self.amounts[name][year] for year in years.tolist()])[:, None]
-        return values if name in self.rule.price_amounts else values * growth
+        return values if name in self.rule.price_amounts else np.asarray(values * growth)
 
     def mean_wages(self, years: Years) -> Array:
         """Factor of real wages since `last_year` that grow as they did on average, (n_year, 1)."""

@@ -69,7 +69,6 @@ def marginals(raw: Paths) -> Marginals:
             IDENTITY.intervals(replace(m, recalibrated=True), COVERAGE),
             y[:, 0],
             1,
-            thresholds=np.array([12.0]),
             floor=None,
             low_pay=0.0,
         ),
