@@ -263,11 +263,12 @@ class PensionLaw:
         `growth` (n_year, n_path) is the factor of real wages since `last_year`.
         """
         values = np.array([self.amounts[name][year] for year in years.tolist()])[:, None]
-        return values if name in self.rule.price_amounts else np.asarray(values * growth)
+        return values if name in self.rule.price_amounts else values * growth
 
     def mean_wages(self, years: Years) -> Array:
         """Factor of real wages since `last_year` that grow as they did on average, (n_year, 1)."""
-        return np.exp(self.mean_growth * (years - self.known_years(years)))[:, None]
+        factors: Array = np.exp(self.mean_growth * (years - self.known_years(years)))
+        return factors[:, None]
 
     def to_law(self, years: Years) -> Array:
         """Factor from prices of `price_year` to those of each year, shape of `years`."""
