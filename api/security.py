@@ -171,6 +171,7 @@ class _Identification(HTTPBearer):
             caller = Caller(key.holder, key.name, key.scopes)
         name = {} if caller.key is None else {"key": caller.key}
         bind_contextvars(holder=caller.holder, **name)  # for the lines of the log
+        request.state.caller = caller
         return caller
 
 
@@ -187,14 +188,15 @@ CurrentCaller = Annotated[Caller, Depends(identify)]
 def require_scope(*scopes: Scope) -> Callable[[Caller], Awaitable[Caller]]:
     """A dependency: the caller; status 403 unless the key of the call has one of these scopes."""
 
-    async def check(caller: CurrentCaller) -> Caller:
+    async def check(request: Request) -> Caller:
+        caller: Caller = request.state.caller  # `identify` is the first dependency of every route
         check_scope(caller, *scopes)
         return caller
 
     return check
 
 
-# Dependencies of routes. Each identifies the caller and checks a scope, so a route needs one only.
+# Dependencies of routes, each of which checks a scope.
 ForecastCaller = Annotated[Caller, Depends(require_scope("forecast"))]
 OutcomesCaller = Annotated[Caller, Depends(require_scope("outcomes"))]
 

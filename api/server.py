@@ -39,6 +39,7 @@ from saga.forecaster import Forecaster
 # For so long one thread keeps the interpreter from another. With Python's 5 ms, /livez would wait
 # for a forecast at each of its steps.
 _SWITCH_SECONDS = 0.001
+_NEW_OBJECTS = 10_000  # between two searches for garbage: a call makes hundreds, and few are cycles
 _WAITING, _ACCEPTED = 2_048, 8  # connections that wait, and that are accepted at a time
 _ANSWER_SECONDS = 5  # for the answers to calls that are not done in time
 _OTHER_FILES = 128  # besides connections: the ledger, the bundle, pipes
@@ -118,6 +119,7 @@ def process_app(
         # What is loaded stays; searching it for garbage takes 0.2 s, in which no call is answered.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(_NEW_OBJECTS)
         if not first.acquire(False):  # without waiting; both kinds take it by position
             return
         command = curl(url, keyed=settings.keys is not None, scale=example_scale(forecaster))

@@ -34,6 +34,7 @@ from saga.api.table_reader import READER
 from saga.api.turns import Turns
 from saga.calibration.adaptive.issued_intervals import IssuedInterval
 from saga.calibration.adaptive.ledger import RecordCounts, open_ledger
+from structlog.contextvars import bind_contextvars
 
 from saga.bundle import describe_schema
 from saga.data.facts import open_facts
@@ -217,9 +218,9 @@ class Service:
         return read_panels(self.forecaster.transforms, self.forecaster.facts, sent)
 
     def count_computed(self, product: str, n_persons: int, n_paths: int, n_years: int) -> None:
-        """Count and log the size of one finished call."""
+        """Count the size of one finished call, which the line of its answer in the log has, too."""
         self.metrics.count_computed(product, n_persons, n_persons * n_paths * n_years)
-        self.log.info("computed", product=product, persons=n_persons, paths=n_paths, years=n_years)
+        bind_contextvars(product=product, persons=n_persons, paths=n_paths, years=n_years)
 
     def report_page(self, diagnostics: Diagnostics) -> str:
         """The calibration report of the bundle's diagnostics as HTML; it takes seconds once."""
