@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 import polars as pl
@@ -350,7 +350,8 @@ def draw_person(
     if size.is_large:
         layers += _draw_names(record, forecast, labels, year)
     if marked is not None and (label_of_set := named_set(marked)) is not None:
-        layers += _draw_set(marked, label_of_set, year)
+        is_last = marked["year"] == forecast["year"].max()  # the ranges' names are to its right
+        layers += _draw_set(marked, label_of_set, year, "right" if is_last else "center")
     amounts = alt.layer(*layers).properties(width=size.width, height=size.height)
     below = [_draw_chance(rows, size, marked)] if has_zeros(rows) else []
     return alt.vconcat(amounts, *below, spacing=8).resolve_scale(x="shared")
@@ -409,7 +410,9 @@ def _draw_chance(rows: pl.DataFrame, size: ChartSize, marked: Mapping[str, Any] 
     return alt.layer(*layers).properties(width=size.width, height=size.zero_height)
 
 
-def _draw_set(row: Mapping[str, Any], label: str, year: alt.X) -> list[Any]:
+def _draw_set(
+    row: Mapping[str, Any], label: str, year: alt.X, align: Literal["right", "center"]
+) -> list[Any]:
     """The set of a year: a line with its name above, and a circle where it includes zero."""
     lower, upper = row[f"lower_{label}"], row[f"upper_{label}"]
     values = {"year": row["year"], "lower": lower, "upper": upper, "name": f"{label} % set"}
@@ -423,7 +426,9 @@ def _draw_set(row: Mapping[str, Any], label: str, year: alt.X) -> list[Any]:
             base.mark_tick(color=INK, size=9, orient="horizontal").encode(y=f"{end}:Q")
             for end in ("lower", "upper")
         ),
-        base.mark_text(color=INK, dy=-8, fontSize=11).encode(y="upper:Q", text="name:N"),
+        base.mark_text(color=INK, dy=-8, fontSize=11, align=align).encode(
+            y="upper:Q", text="name:N"
+        ),
     ]
     if row.get(f"includes_zero_{label}"):
         zero = base.mark_point(filled=True, size=30, opacity=1, stroke=INK, fill="white")

@@ -273,10 +273,12 @@ def test_what_was_tested_is_filled_what_was_not_is_outlined_and_nothing_else_is_
         ({"lower_80": None, "upper_80": None}, None),
     ],
 )
+@pytest.mark.parametrize("n_years", [5, 8])
 def test_the_set_that_the_sentence_names_is_drawn_at_its_year(
-    changes: dict[str, Any], ends: tuple[float, float, list[int]] | None
+    changes: dict[str, Any], ends: tuple[float, float, list[int]] | None, n_years: int
 ) -> None:
-    rows = forecast_rows({"50": ["assumption"] * 8})
+    """In the last year its name is to the left, because those of the ranges are to the right."""
+    rows = forecast_rows({"50": ["assumption"] * n_years})
     chart = draw_person(rows, "SEK", marked=YEAR | changes).to_dict()
     sets = [layer for layer in chart["vconcat"][0]["layer"] if layer["mark"]["type"] == "rule"]
     drawn = [chart["datasets"][layer["data"]["name"]][0] for layer in sets]
@@ -285,6 +287,9 @@ def test_the_set_that_the_sentence_names_is_drawn_at_its_year(
         for layer, row in zip(sets, drawn, strict=True)
     ] == ([ends] if ends else [])
     assert all(row["year"] == 2027 and row["name"] == "80 % set" for row in drawn)
+    marks = [layer["mark"] for layer in chart["vconcat"][0]["layer"]]
+    of_sets = [mark["align"] for mark in marks if mark["type"] == "text" and mark.get("dy") == -8]
+    assert of_sets == (["right" if n_years == 5 else "center"] if ends else [])
 
 
 @pytest.mark.parametrize("size", [ChartSize(), PHONE, SMALL])
