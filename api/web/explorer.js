@@ -35,6 +35,8 @@ async function start() {
     button.addEventListener("click", () => download(button.dataset.download));
   }
   window.addEventListener("resize", debounce(draw, 150));
+  // Paper says what made its numbers.
+  matchMedia("print").addEventListener("change", ({ matches }) => { element("provenance").parentElement.open = matches; });
   await load();
 }
 

@@ -107,7 +107,7 @@ def calibrate(
         )
         return
     target_panel = None if target is None else replace(reading, rejected=None).read(target)
-    with console.progress("Calibrating", quiet=as_json) as progress:
+    with console.progress("Calibrating, in several passes", quiet=as_json) as progress:
         calibrated = calibrate_bundle(
             bundle,
             calibration_panel,

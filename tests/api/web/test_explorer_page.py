@@ -578,14 +578,19 @@ def test_it_fits_a_telephone_and_large_type_and_prints_the_result_alone(
 ) -> None:
     page = visit(service.url + PERSON, viewport={"width": 390, "height": 844})
     show(page, "top earner", change="year")
-    page.get_by_text("What made these numbers").click()
+    made = page.get_by_text("What made these numbers")
+    made.click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.set_viewport_size({"width": 640, "height": 900})  # 1280 pixels at 200 %
     page.wait_for_timeout(300)
     assert page.evaluate("document.documentElement.scrollWidth") <= 640
+    made.click()
     page.emulate_media(media="print")
     assert not page.locator("form").is_visible()
     assert page.locator("#figures svg").first.is_visible()
+    page.wait_for_selector("#provenance :text('calibration method')")
+    page.emulate_media(media="screen")
+    page.wait_for_selector("#provenance", state="hidden")
 
 
 def test_a_service_with_keys_asks_for_one_and_forgets_it(
