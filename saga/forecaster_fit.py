@@ -18,6 +18,7 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import salted_beside
 from saga.errors import InputError, UsageError
+from saga.files.atomic import sole_output
 from saga.files.data_frames import Rows
 from saga.forecaster import FITTED, LEADERBOARD, Forecaster
 
@@ -67,7 +68,7 @@ def fit(
 
     Raises:
         InputError: The panel breaks a rule, or is too small.
-        UsageError: An option is not valid.
+        UsageError: An option is not valid, or another process is writing to `out`.
 
     Example:
         >>> import saga
@@ -83,7 +84,8 @@ def fit(
     with tempfile.TemporaryDirectory(prefix="saga-") as folder:
         path = Path(folder, "bundle") if out is None else Path(out)
         columns = None if isinstance(source, Panel) else named
-        return _fit(panel, path, Path(folder), columns, config, time_limit)
+        with sole_output(path):
+            return _fit(panel, path, Path(folder), columns, config, time_limit)
 
 
 def _panel(source: Panel | Rows, named: Mapping[str, str]) -> Panel:

@@ -13,6 +13,7 @@ import saga
 from saga import Bundle, Forecaster, UsageError, read_panel
 from saga.data.facts import read_facts
 from saga.data.split import salt_beside, with_salt
+from saga.files.atomic import sole_output
 from tests.saga.data.test_facts import CPI_2026, office_file
 from tests.toy_training import QUIET, make_panel
 
@@ -124,3 +125,8 @@ def test_what_a_time_limit_cuts_is_recorded(columns: Columns, config: Path, tmp_
         kept.leaderboard()
     with pytest.raises(UsageError, match="time_limit is a number of seconds above 0"):
         saga.fit(columns, time_limit=0)
+
+
+def test_two_fits_do_not_write_to_one_folder(columns: Columns, tmp_path: Path) -> None:
+    with sole_output(tmp_path / "b"), pytest.raises(UsageError, match=r"is writing .*b\. Wait"):
+        saga.fit(columns, id="pid", time="t", target="wage", out=tmp_path / "b")
