@@ -90,11 +90,8 @@ def service_error(response: httpx.Response) -> ServiceError:
         kind = BusyError
     else:
         kind = RefusedError
-    try:
-        document = response.json()
-    except ValueError:
-        document = None
-    if not isinstance(document, dict) or not document.get("title"):  # of a proxy
+    document = _object_in(response)
+    if document is None or not document.get("title"):  # of a proxy
         return kind(f"HTTP status {status} {response.reason_phrase}", status=status)
     return document_error(kind, {**document, "status": status})
 
@@ -357,10 +354,15 @@ class ServiceConnection:
 
 def json_of(response: httpx.Response) -> dict[str, Any]:
     """The object in an answer. Raises ServiceError if it has none: a proxy may have answered."""
-    try:
-        value = response.json()
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
+    if (value := _object_in(response)) is None:
         raise foreign_answer(response)
     return value
+
+
+def _object_in(response: httpx.Response) -> dict[str, Any] | None:
+    """The object in an answer, if it has one that can be read."""
+    try:
+        value = response.json()
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -500,9 +500,11 @@ def foreign(problems: Any) -> Answered:
         (308, {"Location": "/"}, b""),
         (413, {}, b""),
         (500, {}, b'{"title": null}'),
+        (200, {}, b"[" * 100_000),
+        (500, {}, b"[" * 100_000),
         *list(map(foreign, FOREIGN_ENTRIES)),
     ],
-    ids=repr,
+    ids=lambda answer: repr(answer)[:80],
 )
 def test_every_answer_of_something_else_is_a_service_error(
     answer: Answered, persons: pl.DataFrame, tmp_path: Path
