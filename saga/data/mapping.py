@@ -80,6 +80,8 @@ def _values(table: object) -> object:
     """`null_if` with all of a column's values as texts."""
     if not isinstance(table, dict):
         return table
+    if empty := [name for name, values in table.items() if values in ([], ())]:
+        raise ValueError(f"{empty[0]} has no value")
     return {
         name: [
             part if part is None else _key(part)

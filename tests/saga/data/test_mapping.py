@@ -142,6 +142,7 @@ def test_foreign_money_without_a_deflator_needs_the_price_year(tmp_path: Path) -
         ("columns:\n\tyear: yr", "line 2 is not YAML: it contains a tab"),
         ("columns: {year: 2013}", "`columns.year` is neither a column's name nor a list"),
         ("null_if: {wage: null}", "null_if.wage"),
+        ("null_if: {wage: []}", "`null_if`: wage has no value"),
         ("extends: {a: b}", "`extends` names no shipped mapping"),
         (
             "columns: {earnings: {sum: [wage, profit]}}\ncodes: {earnings: {-9: null}}",
