@@ -80,8 +80,8 @@ def pensionable_earnings(law: PensionLaw, year: int, earnings: Floats) -> Floats
 
     After the last known year its amounts grow as they did on average: scored paths have no wages.
     """
-    years = np.full(len(earnings), year)
-    to_law = law.to_law(law.known_years(years))[:, None]
+    years = np.array([year])
+    to_law = law.to_law(law.known_years(years))
     return pensionable(law, years, earnings * to_law, law.mean_wages(years)) / to_law
 
 
@@ -92,17 +92,17 @@ def _with_base_amounts(paths: PathRows, law: PensionLaw) -> pl.LazyFrame:
     amounts = law.amount(law.rule.index, known, law.mean_wages(years))[:, 0] / law.to_law(known)
     ceilings = np.ravel([pensionable_earnings(law, year, _MOST) for year in paths.years])
     limits = [limit for limit in law.rule.bands if limit < (ceilings / amounts).min()]
+    edges = np.column_stack([np.outer(amounts, limits), ceilings])
     bands = [f"{low:g}-{high:g}" for low, high in pairwise((0.0, *limits))]
     names = ["not pensionable", *bands, f"{limits[-1]:g}-ceiling", "ceiling"]
 
     def band(rows: pl.Series) -> pl.Series:
         of_rows, earnings = (rows.struct.field(name).to_numpy() for name in ("year", "earnings"))
         numbers = np.zeros(len(rows), dtype=np.uint8)
-        for year, amount, ceiling in zip(paths.years, amounts, ceilings, strict=True):
-            at = of_rows == year
-            counted = pensionable_earnings(law, year, earnings[at, None])[:, 0]
-            above = np.searchsorted(np.array(limits) * amount, counted, "right")
-            numbers[at] = (counted > 0) + above + (counted >= ceiling)
+        for row in np.flatnonzero(np.isin(years, of_rows)).tolist():
+            at = of_rows == years[row]
+            counted = pensionable_earnings(law, paths.years[row], earnings[at])[0]
+            numbers[at] = (counted > 0) + np.searchsorted(edges[row], counted, "right")
         return pl.Series(numbers)
 
     # Elementwise, so that a query for one year computes no others.
