@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from saga.data.facts import shipped_facts
@@ -17,6 +18,8 @@ from saga.pensions.pension_rules import (
     pension_rule,
     read_pension_rule,
 )
+from saga.population.career_groups import pensionable_earnings, with_career_groups
+from saga.population.scored_paths import PathRows
 from saga.requests import PensionSource
 
 NO_RATE = """\
@@ -201,6 +204,33 @@ def test_the_amounts_of_the_facts_are_not_those_of_another_currency() -> None:
     euro = PensionSource(OWN.replace("SEK", "EUR"))
     with pytest.raises(UsageError, match="amounts income_base_amount"):
         PensionLaw.of(euro, shipped_facts(), 2022, "EUR")
+
+
+@pytest.mark.parametrize(("rule", "money"), [("se", (2022, "SEK")), ("us", (2022, "USD"))])
+def test_the_last_band_of_each_rule_begins_at_its_ceiling(
+    rule: str, money: tuple[int, str]
+) -> None:
+    law = PensionLaw.of(PensionSource(rule), shipped_facts(), *money)
+    ceilings = {
+        year: float(pensionable_earnings(law, year, np.full((1, 1), 1e7))[0, 0])
+        for year in (2022, 2045)
+    }
+    earnings = {"below": 0.9, "above": 1.2}  # times what counts at most; a fee is 7 %
+    rows = [
+        {"person_id": name, "path": 0, "year": year, "earnings": ceiling * factor}
+        for year, ceiling in ceilings.items()
+        for name, factor in {"none": 0.0, **earnings}.items()
+    ]
+    paths = PathRows(pl.LazyFrame(rows), {})
+    banded = with_career_groups(paths, ["base_amounts"], pl.DataFrame(), law)
+    of_rows = banded.rows.collect().group_by("person_id").agg(pl.col("base_amounts").unique())
+    levels = banded.levels("base_amounts")
+    assert dict(of_rows.iter_rows()) == {
+        "none": [levels[0]],
+        "below": [levels[-3]],
+        "above": ["ceiling"],
+    }
+    assert levels[-3].endswith("-ceiling")
 
 
 @pytest.mark.parametrize("floor_index", ["price_base_amount", "income_base_amount"])
