@@ -495,10 +495,10 @@ def _checks(content: Mapping[str, Any]) -> Iterator[_Check]:
         yield key, not is_mapping, "not a mapping", "Give `name: value` lines below the key."
         if not is_mapping:
             return
-    given = content.get("parameters") or {}
-    is_nothing = content.get("formula") == "sum" and not {"rate", "funded_rate"} & given.keys()
+    parameters = content.get("parameters") or {}
+    is_nothing = content.get("formula") == "sum" and not {"rate", "funded_rate"} & parameters.keys()
     yield "parameters, rate", is_nothing, "missing, so no year gives a right", "Give it."
-    for name, value in given.items():
+    for name, value in parameters.items():
         yield from _checks_of_parameter(name, value, content)
     used = [*dict.fromkeys(map(str, _amounts_of(content))), _OWN_PRICES]
     for name, value in (content.get("series") or {}).items():
