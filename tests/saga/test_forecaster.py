@@ -85,10 +85,6 @@ def test_a_bundle_without_the_cell_has_no_light_rollout(tiny_bundle: Path) -> No
         Forecaster(without, rollout="light")
 
 
-def test_threads_do_not_change_a_bit(tiny_bundle: Path, people: Panel, table: pl.DataFrame) -> None:
-    assert Forecaster.load(tiny_bundle, threads=1).forecast(people).table.equals(table)
-
-
 def test_rows_stop_at_64_and_years_follow_the_origin(people: Panel, table: pl.DataFrame) -> None:
     born = people.frame.select("person_id", "birth_year").unique()
     joined = table.join(born, on="person_id")

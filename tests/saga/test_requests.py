@@ -104,13 +104,6 @@ def test_numbers_outside_their_range_are_refused(refused: Callable[[], object]) 
         refused()
 
 
-def test_numbers_inside_their_range_are_stored() -> None:
-    draws, lifetime = Draws(2, 0), LifetimeRequest(rate=0.0, to_age=64)
-    assert (draws.n_paths, draws.seed, lifetime.rate) == (2, 0, 0.0)
-    assert (lifetime.to_age, lifetime.from_age) == (64, None)
-    assert LifetimeRequest(to_age=64, from_age=20).from_age == 20
-
-
 @pytest.mark.parametrize("from_age", [15, 64, 70])
 def test_a_lifetime_starts_before_it_ends(from_age: int) -> None:
     with pytest.raises(UsageError, match="starts"):
