@@ -84,6 +84,24 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> SharedFolder:
     return shared
 
 
+@contextmanager
+def quick_calibration() -> Iterator[None]:
+    """Calibration with two origins a person and an eighth of the macro futures.
+
+    Forecasts have all futures again afterwards.
+    """
+    from saga.simulation import marginals
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MAX_ORIGINS, 2)
+        patch.setattr(marginals, "_N_DRAWS", 512)
+        marginals._nodes.cache_clear()
+        try:
+            yield
+        finally:
+            marginals._nodes.cache_clear()
+
+
 @pytest.fixture(scope="session")
 def register_dir(shared_folder: SharedFolder) -> Path:
     """A generated register of 2,000 persons with two true futures."""
@@ -110,17 +128,12 @@ def tiny_bundle(shared_folder: SharedFolder, register_panel: Panel) -> Path:
     from saga.training.harness import RunOptions
     from saga.training.train_config import load_config
 
-    from saga.simulation import marginals
-
     def make(out: Path) -> None:
         run = RunOptions(command="saga train --config tiny", progress=False)
         config = replace(load_config("tiny"), max_steps=100, warmup_steps=10, validate_every=50)
         train(register_panel, out, config=config, seed=7, run=run)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(MAX_ORIGINS, 2)
-            patch.setattr(marginals, "_N_DRAWS", 512)
+        with quick_calibration():
             calibrate_bundle(out, register_panel, CalibrationOptions(seed=7, n_paths=50))
-        marginals._nodes.cache_clear()  # forecasts have all draws again
 
     return shared_folder("tiny", make)
 

@@ -22,6 +22,7 @@ from saga.data.split import parse_shares, percents_of, persons_of
 from saga.errors import BundleError, UsageError
 from saga.forecaster import Forecaster
 from tests.calibration.worlds import draw_paths, draw_world
+from tests.conftest import quick_calibration
 
 SHIPPED = Path("bundles/small")
 
@@ -114,7 +115,6 @@ def test_shares_are_refused_where_training_persons_would_calibrate(
     assert not (tmp_path / "bundle").exists()
 
 
-@pytest.mark.usefixtures("two_origins")
 def test_maps_follow_the_realised_economy(
     tiny_bundle: Path, register_panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +125,8 @@ def test_maps_follow_the_realised_economy(
     tables = []
     for name, panel in (("known", known), ("unknown", unknown)):
         options = CalibrationOptions(n_paths=25, map_persons=30)
-        bundle = calibrate_bundle(tiny_bundle, panel, options, out=tmp_path / name)
+        with quick_calibration():
+            bundle = calibrate_bundle(tiny_bundle, panel, options, out=tmp_path / name)
         assert bundle.calibration is not None
         tables.append(bundle.calibration)
     maps, thresholds = (

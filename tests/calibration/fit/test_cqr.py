@@ -21,7 +21,7 @@ from saga.forecaster import Forecaster
 from saga.requests import COVERAGE, Draws, ForecastRequest, LifetimeRequest
 from tests.calibration.worlds import draw_world, split_quantile
 from tests.command_line import answer, done
-from tests.conftest import MAX_ORIGINS
+from tests.conftest import quick_calibration
 
 Array = NDArray[np.float64]
 
@@ -83,8 +83,7 @@ def cqr_bundle(
     folder = tmp_path_factory.mktemp("cqr")
     register_panel.frame.write_parquet(folder / "panel.parquet")
     options = f"--method cqr --paths 50 --threads 1 --prices 2022 --out {folder / 'bundle'}"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MAX_ORIGINS, 2)
+    with quick_calibration():
         facts = answer("calibrate", tiny_bundle, "--panel", folder / "panel.parquet", options)
     assert facts["method"] == "cqr"
     assert facts["reach"]["0.9"] > 1

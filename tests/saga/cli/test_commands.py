@@ -27,6 +27,7 @@ from saga.files.tables import read_provenance
 from saga.forecast_warnings import ForecastWarning
 from saga.states.codes import COLUMNS
 from tests.command_line import answer, done, error_text, refusal, run
+from tests.conftest import quick_calibration
 from tests.encoded import encoded
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "people.csv"
@@ -180,7 +181,6 @@ def test_circumstances_are_trained_and_simulated_along_the_paths(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("two_origins")
 def test_from_a_generated_register_to_a_bundle_and_its_metrics(tmp_path: Path) -> None:
     """A register never replaces another one; `saga evaluate` reads a folder of its files."""
     register_dir, config = tmp_path / "register", tmp_path / "seconds.yaml"
@@ -193,7 +193,8 @@ def test_from_a_generated_register_to_a_bundle_and_its_metrics(tmp_path: Path) -
     )
     bundle = tmp_path / "bundle"
     trained = answer(f"train --panel {register_dir} --out {bundle} --config {config} --seed 2")
-    calibrated = answer(f"calibrate {bundle} --panel {register_dir} --paths 20")
+    with quick_calibration():
+        calibrated = answer(f"calibrate {bundle} --panel {register_dir} --paths 20")
     assert calibrated["parents"] == [trained["bundle"]]
     assert calibrated["reach"]["0.5"] >= calibrated["reach"]["0.95"]
     assert Bundle.load(bundle).calibration is not None
