@@ -185,7 +185,7 @@ identify = _Identification(
 CurrentCaller = Annotated[Caller, Depends(identify)]
 
 
-def require_scope(*scopes: Scope) -> Callable[[Caller], Awaitable[Caller]]:
+def require_scope(*scopes: Scope) -> Callable[[Request], Awaitable[Caller]]:
     """A dependency: the caller; status 403 unless the key of the call has one of these scopes."""
 
     async def check(request: Request) -> Caller:
