@@ -371,6 +371,7 @@ def test_what_is_said_of_a_hidden_group_is_hidden(
     assert {"mean", "mean_gap", "lifetime_mean", "chance"} <= set(about["statistic"])
     bands = about.select("value", "lower_90", "upper_90", "^sd_.*$", "mc_error")
     assert bands.null_count().row(0) == (about.height,) * len(bands.columns)
+    assert about["suppressed"].all()
     assert not table.filter(event="mean male 2024 < 1")["suppressed"].item()
 
 
