@@ -330,7 +330,7 @@ def _option_field(annotation: object, default: object, option: Option, name: str
     return (
         _SPECIAL.get(name) or kinds[get_args(annotation)[0]],
         Field(
-            default,
+            list(default) if is_list else default,
             description=option.help.rstrip("."),
             **length,
         ),
