@@ -76,6 +76,7 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> Log:
     return Witness.log
 
 
+@pytest.mark.thorough
 def test_every_person_is_judged_once_by_a_model_without_the_person_and_its_family(
     relatives: Panel, witness: Log, tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ def test_the_leaderboard_ranks_the_bundle_among_its_rivals(fitted: Forecaster) -
     assert "left out" not in str(fitted)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_amounts_below_the_floor_are_not_judged(columns: Columns, config: Path) -> None:
     thousands = {**columns, "wage": [w and w / 1000 for w in columns["wage"]]}  # type: ignore[operator]

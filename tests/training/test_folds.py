@@ -78,6 +78,7 @@ def test_the_bundle_states_its_members_and_folds(bundle: Bundle, panel: Panel) -
         assert seen == (folds != k).sum()
 
 
+@pytest.mark.thorough
 def test_a_member_does_not_depend_on_its_fold(bundle: Bundle, panel: Panel, tmp_path: Path) -> None:
     """Other earnings in fold 1 change members 0 and 2, but not member 1."""
     fold = pl.Series(assign_folds("toy", panel.frame["person_id"].to_list(), FOLDS))

@@ -186,6 +186,7 @@ def test_the_plan_spends_the_epsilon_that_was_asked_for(epsilon: float) -> None:
     assert PrivacyPlan.of(replace(CONFIG, privacy=epsilon), 2_000).noise < plan.noise
 
 
+@pytest.mark.thorough
 def test_with_more_noise_the_default_configuration_takes_smaller_steps() -> None:
     shape = ModelConfig(width=8, layers=1, heads=1, dropout=0.2)
     rates = [

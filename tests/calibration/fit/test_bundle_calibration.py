@@ -115,6 +115,7 @@ def test_shares_are_refused_where_training_persons_would_calibrate(
     assert not (tmp_path / "bundle").exists()
 
 
+@pytest.mark.thorough
 def test_maps_follow_the_realised_economy(
     tiny_bundle: Path, register_panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

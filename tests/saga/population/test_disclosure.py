@@ -83,6 +83,7 @@ def test_a_rectangle_of_hidden_cells_is_a_solution_of_the_program(
     assert any(found)
 
 
+@pytest.mark.thorough
 def test_cells_that_hide_each_other_need_no_program_in_every_year(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
