@@ -174,7 +174,6 @@ main()
     textbook = ["register", "generate", "--persons", "5", "--process", "gkos", "--out", out]
     commands = (
         ["evaluate", "bundle", "--panel", people, "--out", out],
-        ["explain", people, "--person", "0001", "--out", f"{out}.html"],
         textbook,
         ["train", "--panel", people, "--out", out, "--config", "ablations/lstm"],
     )
@@ -240,7 +239,7 @@ from saga import Forecaster, read_panel
 forecaster = Forecaster.load()
 print(forecaster.bundle.path)
 print(forecaster.forecast(read_panel({str(ROOT / "examples/people.csv")!r})).table.height)
-import saga.api.app, saga.evaluation.explain.explanation_page, saga.training.fit
+import saga.api.app, saga.evaluation.contest, saga.training.fit
 print(*(module.OWNER for module in (api, calibration, evaluation, training)))
 """
     printed = _run([sys.executable, "-c", program], tmp_path, environment).splitlines()
