@@ -323,14 +323,13 @@ def _option_field(annotation: object, default: object, option: Option, name: str
         requests.PensionSource: _PENSION_RULE,
         requests.PensionSource | None: _PENSION_RULE | None,
     }
-    is_list = isinstance(default, tuple)
     least = {"min_length": 1} if default else {}
     most = _MAX_INFLOW if name == "inflow" else _MAX_VALUES
-    length: dict[str, Any] = {**least, "max_length": most} if is_list else {}
+    length: dict[str, Any] = {**least, "max_length": most} if isinstance(default, tuple) else {}
     return (
         _SPECIAL.get(name) or kinds[get_args(annotation)[0]],
         Field(
-            list(default) if is_list else default,
+            list(default) if isinstance(default, tuple) else default,
             description=option.help.rstrip("."),
             **length,
         ),
