@@ -162,6 +162,7 @@ class Scoreboard:
     def judge(self, name: str, out: Path) -> Row:
         """Run the commands of a contest and append what they judged, or that they failed.
 
+        The row has the commands with the name of `out` alone: where it lies is this machine's.
         Raises UsageError if the contest is unknown, `out` exists, or the working tree differs from
         its commit in anything but this file.
         """
@@ -169,14 +170,17 @@ class Scoreboard:
         commit = clean_commit(self.file)
         if out.exists():
             raise UsageError(f"{out} exists. A judgement starts from nothing: give a new folder.")
-        commands = [c.format(seed=contest["seed"], out=out) for c in contest["commands"]]
+        commands, recorded = (
+            [c.format(seed=contest["seed"], out=folder) for c in contest["commands"]]
+            for folder in (out, out.name)
+        )
         shared = {"contest": name, "attempt": self.attempts(name) + 1, "commit": commit}
-        shared |= {"seed": contest["seed"], "command": " && ".join(commands)}
+        shared |= {"seed": contest["seed"], "command": " && ".join(recorded)}
         self.append({"kind": STARTED, **shared})
         out.mkdir(parents=True)
         here = Path(sys.executable).parent  # `saga` and `python` are those of this program
         env = {**os.environ, "PATH": f"{here}{os.pathsep}{os.environ.get('PATH', '')}"}
-        for command in commands:
+        for command, written in zip(commands, recorded, strict=True):
             status: int | str
             try:
                 status = subprocess.run(shlex.split(command), check=False, env=env).returncode
@@ -184,7 +188,7 @@ class Scoreboard:
                 status = type(error).__name__
             is_no = status == 1 and command == commands[-1]  # the check says no: that is a result
             if status and not is_no:
-                return self.append({"kind": ABORTED, **shared, "reason": f"{command}: {status}"})
+                return self.append({"kind": ABORTED, **shared, "reason": f"{written}: {status}"})
         try:
             results = read_results(out)
         except UsageError as error:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -59,12 +60,12 @@ ECHO_LAG, ECHO_SHARE, ECHO_PERSONS = 15, 0.8, 6_000
 Recipe = tuple[TrainConfig, Callable[[Saga], object]]
 
 
-class ChangedAttention(Block):
+class ChangedAttention(Block, ABC):
     """A block whose attention weights are computed by `weights`."""
 
+    @abstractmethod
     def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
         """Attention weights (n, t, heads, t) of scaled logits; `mask` broadcasts to them."""
-        raise NotImplementedError
 
     def forward(
         self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor
