@@ -11,8 +11,8 @@ from itertools import combinations
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.groups import UNKNOWN
 from saga.model_error import scale_of
 from saga.pages.group import TOTAL
@@ -25,7 +25,6 @@ from saga.population.scored_paths import person_levels, rows_of
 from saga.population.table_grid import Grid
 from saga.small_groups import MIN_PERSONS
 
-Floats = NDArray[np.float64]
 SCHEMA: dict[str, type[pl.DataType]] = {
     "horizon": pl.Int32,
     **dict.fromkeys(("grouping", "group", "statistic"), pl.String),

@@ -33,6 +33,7 @@ from saga.evaluation.scoring.evaluation_settings import Setting
 from saga.evaluation.scoring.futures import true_futures
 from saga.evaluation.scoring.year_forecasts import nominal_sets
 
+from saga.arrays import Floats
 from saga.conformal.families.present_value import SimulatedValues
 from saga.conformal.published_sets import value_intervals
 from saga.data.origins import Origins
@@ -42,7 +43,6 @@ from saga.requests import RATE
 from saga.schema import MAX_AGE, PRICE_YEAR
 from saga.tax.tax_rules import resolve_tax
 
-Array = NDArray[np.float64]
 LIFETIMES_VERSION = 2
 RATES = (0.0, 0.01, RATE, 0.03)
 RULES = ("paper", "se-2022")
@@ -88,9 +88,9 @@ class LifetimeValues:
 
     person_id: NDArray[np.str_]
     age: NDArray[np.int64]
-    lower: Array
-    upper: Array
-    values: Mapping[str, Array]
+    lower: Floats
+    upper: Floats
+    values: Mapping[str, Floats]
 
     @classmethod
     def read(cls, file: Path) -> LifetimeValues:
@@ -283,7 +283,7 @@ def lifetime_table(files: Mapping[str, Path], years: str) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=COLUMNS)
 
 
-def _values(earnings: Array, years: NDArray[np.int64], taxed: bool) -> dict[str, Array]:
+def _values(earnings: Floats, years: NDArray[np.int64], taxed: bool) -> dict[str, Floats]:
     """Name of VALUES -> (n, M) from earnings (M, n, H); taxes are NaN unless `taxed`."""
     counted = _counted(earnings, years)
     values = {f"value:{rate:g}": _present_values(counted, rate) for rate in RATES}
@@ -293,12 +293,12 @@ def _values(earnings: Array, years: NDArray[np.int64], taxed: bool) -> dict[str,
     return values
 
 
-def _counted(earnings: Array, years: NDArray[np.int64]) -> Array:
+def _counted(earnings: Floats, years: NDArray[np.int64]) -> Floats:
     """Earnings (M, n, H), 0 after the first `years` (n,) of each person."""
     return np.where(np.arange(1, earnings.shape[2] + 1) <= years[:, None], earnings, 0.0)
 
 
-def _present_values(amounts: Array, rate: float) -> Array:
+def _present_values(amounts: Floats, rate: float) -> Floats:
     """Present values (n, M) of amounts (M, n, H)."""
     return np.stack([realised_value(path, rate=rate) for path in amounts], axis=1)
 
@@ -307,9 +307,9 @@ def _table(
     person_id: NDArray[np.str_],
     age: NDArray[Any],
     years: NDArray[Any],
-    lower: Array,
-    upper: Array,
-    values: Mapping[str, Array],
+    lower: Floats,
+    upper: Floats,
+    values: Mapping[str, Floats],
 ) -> pa.Table:
     columns: dict[str, Any] = {
         "person_id": person_id.tolist(),
@@ -335,7 +335,9 @@ def _distribution(
     paths = range(value.shape[1])
     included = [mask & realised[:, k % realised.shape[1]] for k in paths]
 
-    def over_paths(name: str, statistic: Callable[[Array, Array], float]) -> dict[str, Any] | None:
+    def over_paths(
+        name: str, statistic: Callable[[Floats, Floats], float]
+    ) -> dict[str, Any] | None:
         amounts = lifetimes.values[name]
         by_path = np.array(
             [
@@ -358,16 +360,16 @@ def _distribution(
                 yield {"statistic": f"tax:{rule}:{kind}", **row}
 
 
-def _ranked_statistic(function: Callable[[Array], Any], amounts: Array, _: Array) -> float:
+def _ranked_statistic(function: Callable[[Floats], Any], amounts: Floats, _: Floats) -> float:
     return float(function(np.sort(amounts)))
 
 
-def _effective(tax: Array, value: Array) -> Array:
+def _effective(tax: Floats, value: Floats) -> Floats:
     earned = value > 0
     return np.asarray(tax[earned] / value[earned])
 
 
-_TAX: dict[str, Callable[[Array, Array], float]] = {
+_TAX: dict[str, Callable[[Floats, Floats], float]] = {
     "mean": lambda tax, _: float(tax.mean()),
     "rate": lambda tax, value: (
         float(_effective(tax, value).mean()) if (value > 0).any() else np.nan
@@ -406,7 +408,7 @@ def _scores(
         yield {"statistic": "bias", "rate": RATE, **row}
 
 
-def _mean_row(scores: Array) -> dict[str, Any] | None:
+def _mean_row(scores: Floats) -> dict[str, Any] | None:
     """Mean of scores (n, D), its standard error clustered by person and future, and spread."""
     person, draw = np.nonzero(np.isfinite(scores))
     if not len(person):

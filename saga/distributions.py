@@ -15,9 +15,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.person_forecasts import PersonForecasts
 
-Array = NDArray[np.float64]
 _BLOCK_ROWS = 20_000  # rows that are interpolated at once
 
 
@@ -100,7 +100,7 @@ class Marginals(PersonForecasts):
         )
 
     @cached_property
-    def _cumulative_mean(self) -> Array:
+    def _cumulative_mean(self) -> Floats:
         """Expected earnings (n, H, G) from amounts up to each grid point: E[y; log y <= point]."""
         grid, cdf = self.grid.astype(np.float64), self.cdf.astype(np.float64)
         # Between grid points the density is constant in logs.
@@ -112,11 +112,11 @@ class Marginals(PersonForecasts):
         return np.cumsum(parts, axis=-1)
 
     @property
-    def mean(self) -> Array:
+    def mean(self) -> Floats:
         """Mean earnings (n, H)."""
         return self._cumulative_mean[..., -1]
 
-    def slice_means(self, count: int) -> Array:
+    def slice_means(self, count: int) -> Floats:
         """Means (n, H, M) of M slices of equal probability, ascending; their mean is nearly `mean`.
 
         A slice is zero if at least half of it lies in the atom at zero. The earnings in the other
@@ -135,15 +135,15 @@ class Marginals(PersonForecasts):
         means[middle <= self.p_zero[..., None]] = 0.0
         return np.asarray(np.where(self.exists[..., None], means, np.nan))
 
-    def quantiles(self, p: Array | Sequence[float]) -> Array:
+    def quantiles(self, p: Floats | Sequence[float]) -> Floats:
         """Quantiles (n, H, L) for probabilities `p`, shape (L,) or (n, H, L); 0 up to `p_zero`."""
         p = np.asarray(p, dtype=np.float64)
         p = np.broadcast_to(p, (*self.p_zero.shape, p.shape[-1]))
         logs = interpolate_rows(p, self.cdf, self.grid)
-        quantiles: Array = np.where(p <= self.p_zero[..., None], 0.0, np.exp(logs))
+        quantiles: Floats = np.where(p <= self.p_zero[..., None], 0.0, np.exp(logs))
         return np.where(self.exists[..., None], quantiles, np.nan)
 
-    def probability(self, earnings: NDArray[np.floating]) -> Array:
+    def probability(self, earnings: NDArray[np.floating]) -> Floats:
         """Probability of earnings up to those given, shape (n, H) or (n, H, K) of `earnings`.
 
         It is `p_zero` at zero, and NaN at NaN.
@@ -162,7 +162,9 @@ class Marginals(PersonForecasts):
         return self.p_zero.reshape(*self.p_zero.shape, *[1] * (amounts.ndim - 2))
 
 
-def grid_of_samples(samples: NDArray[np.floating], points: int = 129) -> tuple[Array, Array, Array]:
+def grid_of_samples(
+    samples: NDArray[np.floating], points: int = 129
+) -> tuple[Floats, Floats, Floats]:
     """Grid (..., G), CDF (..., G) and `p_zero` (...,) of samples (..., M).
 
     Of the M+ positive samples, at most `points` quantiles are grid points; G is two more, one in
@@ -203,8 +205,8 @@ def grid_of_samples(samples: NDArray[np.floating], points: int = 129) -> tuple[A
 
 
 def interpolate_rows(
-    x: Array, xp: NDArray[np.floating], fp: NDArray[np.floating | np.integer]
-) -> Array:
+    x: Floats, xp: NDArray[np.floating], fp: NDArray[np.floating | np.integer]
+) -> Floats:
     """Linear interpolation, row by row, at x (..., L) of points xp and fp (..., G).
 
     `xp` must not decrease along the last axis. Values are constant beyond the ends; at a jump, the
@@ -221,8 +223,8 @@ def interpolate_rows(
 
 
 def _interpolate_block(
-    at: Array, points: NDArray[np.floating], values: NDArray[np.floating | np.integer]
-) -> Array:
+    at: Floats, points: NDArray[np.floating], values: NDArray[np.floating | np.integer]
+) -> Floats:
     rows, g = points.astype(np.float64), points.shape[-1]
     # Each row is moved to an interval of its own, so that one search serves all rows.
     low, high = rows[:, :1], rows[:, -1:]

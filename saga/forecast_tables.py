@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families.present_value import SimulatedValues
 from saga.conformal.intervals import Intervals
@@ -28,7 +29,6 @@ from saga.requests import ForecastRequest, LifetimeRequest, percent_label
 from saga.tax.tax_rules import TaxRule
 from saga.training_records import TrainingRecords
 
-Array = NDArray[np.float64]
 _WITHOUT_UNIT = ("p_zero", "rate", "wage_index")  # other columns of fractions are money
 Column = NDArray[np.generic] | pl.Series
 
@@ -86,7 +86,7 @@ def lifetime_table(
     decimals: int | None = None,
     *,
     tax: TaxRule | None = None,
-) -> tuple[pl.DataFrame, Array, Array | None]:
+) -> tuple[pl.DataFrame, Floats, Floats | None]:
     """One row per person of `panel`, and present values (n, M) of its recalibrated paths.
 
     The present values are those of earnings and, with a `tax` rule, of the tax on them.
@@ -180,7 +180,7 @@ def round_population(population: pl.DataFrame, decimals: int | None) -> pl.DataF
     )
 
 
-def _present_value(paths: Paths, past: pl.DataFrame | None, request: LifetimeRequest) -> Array:
+def _present_value(paths: Paths, past: pl.DataFrame | None, request: LifetimeRequest) -> Floats:
     return present_value(
         paths, rate=request.rate, to_age=request.to_age, from_age=request.from_age, past=past
     )
@@ -188,7 +188,7 @@ def _present_value(paths: Paths, past: pl.DataFrame | None, request: LifetimeReq
 
 def _present_tax(
     paths: Paths, past: pl.DataFrame | None, request: LifetimeRequest, tax: TaxRule
-) -> Array:
+) -> Floats:
     """Present value (n, M) of the tax on the paths and, from `from_age`, on the observed past."""
     taxes = tax.tax(paths.earnings).astype(np.float32)
     if past is not None:
@@ -199,7 +199,7 @@ def _present_tax(
 
 def _past(
     paths: Paths, panel: Panel, request: LifetimeRequest
-) -> tuple[pl.DataFrame | None, list[pl.Series], Array]:
+) -> tuple[pl.DataFrame | None, list[pl.Series], Floats]:
     """The years of the past, how many were unknown, and their sums (n, 1), NaN if years still are.
 
     Years that stay unknown are 0 in the first result.
@@ -232,7 +232,7 @@ def _labels(fractions: Sequence[float]) -> Iterator[tuple[int, str]]:
     return enumerate(map(percent_label, fractions))
 
 
-def _quantile_columns(values: Array, quantiles: Sequence[float]) -> dict[str, Column]:
+def _quantile_columns(values: Floats, quantiles: Sequence[float]) -> dict[str, Column]:
     return {f"q{label}": values[j] for j, label in _labels(quantiles)}
 
 
@@ -286,6 +286,6 @@ def _set_columns(
     }
 
 
-def _amounts(values: Array) -> pl.Series:
+def _amounts(values: Floats) -> pl.Series:
     """Values, null where there is none."""
     return pl.Series(values, dtype=pl.Float64, nan_to_null=True)

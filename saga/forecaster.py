@@ -30,6 +30,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.bundle import Bundle, default_bundle
 from saga.bundle_model import BundleModel, PersonBlock
 from saga.conformal.calibration_table import calibration_method
@@ -83,7 +84,6 @@ from saga.tax.tax_rules import TaxRule, resolve_tax
 if TYPE_CHECKING:  # a forecast needs no ledger
     from saga.calibration.adaptive.issuance import AdaptedForecaster
 
-Array = NDArray[np.float64]
 _LEADERBOARD = {
     "horizon": pl.Int32(),
     "model": pl.String(),
@@ -307,7 +307,7 @@ class Forecaster(Summarised):
         return resolve_tax(name, self.facts, money.price_year, money.currency)
 
     def wage_index(
-        self, draws: Draws, trend: Callable[[NDArray[np.int64]], Array] | None = None
+        self, draws: Draws, trend: Callable[[NDArray[np.int64]], Floats] | None = None
     ) -> WageIndex:
         """The real wages of the simulated paths, which pensions and entrants follow.
 
@@ -321,12 +321,12 @@ class Forecaster(Summarised):
         draw = partial(process.draw, draws.seed, n_paths, scenario=self.scenario(draws.scenario))
 
         @lru_cache
-        def growth(origin: int) -> Array:
+        def growth(origin: int) -> Floats:
             # Up to age 65: rights of the last year may be credited in the year after.
             series = draw(origin, origin + N_AGES)[..., SERIES.index("real_wage_growth")]
             return np.concatenate([np.zeros((1, n_paths)), log_wage_index(series).T])
 
-        def index(origin: int, years: NDArray[np.int64]) -> Array:
+        def index(origin: int, years: NDArray[np.int64]) -> Floats:
             known = self.calendar.wage_index(np.minimum(years, origin))
             return np.asarray(known[:, None] + growth(origin)[np.maximum(years - origin, 0)])
 

@@ -8,13 +8,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.panel import Panel
 from saga.errors import Problem, UsageError
 from saga.paths import Paths
 from saga.requests import RATE, UnknownYears
 from saga.schema import MAX_AGE
-
-Array = NDArray[np.float64]
 
 
 def _counted_years(
@@ -47,7 +46,7 @@ def present_value(
     from_age: int | None = None,
     past: pl.DataFrame | None = None,
     years: int | None = None,
-) -> Array:
+) -> Floats:
     """Present value of every path, shape (n, M), in real money of the panel; 0 if no year counts.
 
     It is the sum over the years t after the origin of y / (1 + rate)^(t - origin). With `from_age`
@@ -106,7 +105,7 @@ def past_years(panel: Panel, from_age: int, unknown: UnknownYears = "null") -> p
     )
 
 
-def observed_past(past: pl.DataFrame, paths: Paths, *, rate: float = RATE) -> Array:
+def observed_past(past: pl.DataFrame, paths: Paths, *, rate: float = RATE) -> Floats:
     """Earnings of `past_years`, discounted to the first of them, shape (n,).
 
     In real money of the panel; NaN if earnings of a year are unknown, 0 without a year.
@@ -125,7 +124,7 @@ def of_persons(values: pl.DataFrame, paths: Paths) -> pl.DataFrame:
     return ids.to_frame().join(values, on="person_id", how="left", maintain_order="left")
 
 
-def realised_value(outcomes: Array, *, rate: float = RATE, years: int | None = None) -> Array:
+def realised_value(outcomes: Floats, *, rate: float = RATE, years: int | None = None) -> Floats:
     """Present value of outcomes (n, H) over the first `years` (None: all), shape (n,).
 
     NaN if an outcome of these years is unknown.
@@ -135,7 +134,7 @@ def realised_value(outcomes: Array, *, rate: float = RATE, years: int | None = N
     return np.asarray(counted @ discount, dtype=np.float64)
 
 
-def gini(ordered: Array) -> Array:
+def gini(ordered: Floats) -> Floats:
     """Gini coefficient: mean absolute difference of all pairs over twice the mean.
 
     `ordered` are values (n,), or columns (n, M) of them, that ascend over the first axis, as in all
@@ -147,7 +146,7 @@ def gini(ordered: Array) -> Array:
     return _ratio((weights * ordered).sum(axis=0), n * total)
 
 
-def top_share(ordered: Array, top: float = 0.01) -> Array:
+def top_share(ordered: Floats, top: float = 0.01) -> Floats:
     """Share of the `top` fraction of persons in the total: 1 - Lorenz(1 - top).
 
     Interpolated between persons; 0 if all values are 0.
@@ -159,12 +158,12 @@ def top_share(ordered: Array, top: float = 0.01) -> Array:
     return _ratio(ordered[n - whole :].sum(axis=0) + rest, ordered.sum(axis=0))
 
 
-def _ratio(part: Array, total: Array) -> Array:
+def _ratio(part: Floats, total: Floats) -> Floats:
     return np.divide(part, total, out=np.zeros_like(total), where=total > 0)
 
 
-def _quantile(quantile: float) -> Callable[[Array], Array]:
-    def statistic(ordered: Array) -> Array:
+def _quantile(quantile: float) -> Callable[[Floats], Floats]:
+    def statistic(ordered: Floats) -> Floats:
         rank = quantile * (len(ordered) - 1)
         low, high = ordered[int(rank)], ordered[min(int(rank) + 1, len(ordered) - 1)]
         # NaN is sorted last; if there is one, the quantile is NaN.
@@ -173,7 +172,7 @@ def _quantile(quantile: float) -> Callable[[Array], Array]:
     return statistic
 
 
-STATISTICS: dict[str, Callable[[Array], Array]] = {
+STATISTICS: dict[str, Callable[[Floats], Floats]] = {
     "mean": lambda ordered: np.asarray(ordered.sum(axis=0) / len(ordered)),
     "p10": _quantile(0.10),
     "p50": _quantile(0.50),
@@ -184,7 +183,7 @@ STATISTICS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
+def population(values: Floats, *, blocks: int = 20) -> pl.DataFrame:
     """Statistics of present values (n, M) over a population of n persons.
 
     Path k of all persons shares one macro future, so a statistic is computed over persons path by
@@ -227,5 +226,5 @@ def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
     return pl.DataFrame(rows, schema, orient="row")
 
 
-def _statistics(ordered: Array) -> dict[str, Array]:
+def _statistics(ordered: Floats) -> dict[str, Floats]:
     return {name: statistic(ordered) for name, statistic in STATISTICS.items()}

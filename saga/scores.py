@@ -14,18 +14,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.panel import FLOOR
 from saga.distributions import Marginals
 from saga.keyed_random import uniform_rows
 from saga.paths import Paths
 from saga.requests import QUANTILES
 
-Array = NDArray[np.float64]
 Numbers = NDArray[np.floating[Any]]
 _MIN_DENSITY = 1e-6  # smallest probability of zero, and density of log earnings, in the log score
 
 
-def log_earnings(earnings: Numbers, floor: float | None = FLOOR) -> Array:
+def log_earnings(earnings: Numbers, floor: float | None = FLOOR) -> Floats:
     """Log of max(earnings, floor), same shape; with a floor of None, of max(earnings, 1)."""
     return np.log(
         np.maximum(np.asarray(earnings, dtype=np.float64), 1.0 if floor is None else floor)
@@ -33,8 +33,8 @@ def log_earnings(earnings: Numbers, floor: float | None = FLOOR) -> Array:
 
 
 def marginal_scores(
-    marginals: Marginals, outcomes: Array, floor: float | None = FLOOR
-) -> dict[str, Array]:
+    marginals: Marginals, outcomes: Floats, floor: float | None = FLOOR
+) -> dict[str, Floats]:
     """All scores by their names in the metrics table; `rmse_log` contains squared errors."""
     y, level = log_earnings(outcomes, floor), np.asarray(QUANTILES)
     logs = _Cells.of_logs(marginals, float(np.log(1.0 if floor is None else floor)))
@@ -53,13 +53,13 @@ def marginal_scores(
     return {name: np.where(missing, np.nan, values) for name, values in scores.items()}
 
 
-def mean_log(marginals: Marginals, floor: float | None = FLOOR) -> Array:
+def mean_log(marginals: Marginals, floor: float | None = FLOOR) -> Floats:
     """Mean (n, H) of log(max(earnings, floor)); with a floor of None, of log(max(earnings, 1))."""
     mean = _Cells.of_logs(marginals, float(np.log(1.0 if floor is None else floor))).mean
     return np.where(marginals.exists, mean, np.nan)
 
 
-def crps_money(marginals: Marginals, outcomes: Array) -> Array:
+def crps_money(marginals: Marginals, outcomes: Floats) -> Floats:
     """CRPS in money; each integral between two grid points is exact."""
     first = np.exp(marginals.grid[..., 0].astype(np.float64))
     cells = _Cells.of_grid(marginals)
@@ -70,7 +70,7 @@ def crps_money(marginals: Marginals, outcomes: Array) -> Array:
     return np.where(np.isnan(outcomes) | ~marginals.exists, np.nan, above + below)
 
 
-def log_score(marginals: Marginals, outcomes: Array) -> Array:
+def log_score(marginals: Marginals, outcomes: Floats) -> Floats:
     """Minus the log of the probability of zero, or of the density of log earnings, in nats."""
     cells = _Cells.of_grid(marginals)
     with np.errstate(divide="ignore"):
@@ -81,15 +81,15 @@ def log_score(marginals: Marginals, outcomes: Array) -> Array:
 
 
 # Integral of a squared linear function (value, slope) over `width` logs from `start`.
-_SquareIntegral = Callable[[Array, Array, Array, Array], Array]
+_SquareIntegral = Callable[[Floats, Floats, Floats, Floats], Floats]
 
 
-def _square_integral_log(value: Array, slope: Array, width: Array, _start: Array) -> Array:
+def _square_integral_log(value: Floats, slope: Floats, width: Floats, _start: Floats) -> Floats:
     end = value + slope * width
     return np.asarray(width * (value * value + value * end + end * end) / 3)
 
 
-def _square_integral_money(value: Array, slope: Array, width: Array, start: Array) -> Array:
+def _square_integral_money(value: Floats, slope: Floats, width: Floats, start: Floats) -> Floats:
     """The integral over money, e^t dt, by integrating by parts twice."""
     end = value + slope * width
     upper = np.exp(width) * (end * end - 2 * slope * end + 2 * slope * slope)
@@ -101,10 +101,10 @@ def _square_integral_money(value: Array, slope: Array, width: Array, start: Arra
 class _Cells:
     """Cells between grid points, (n, H, G - 1): a CDF that is linear in logs within each."""
 
-    start: Array
-    width: Array
-    value: Array
-    slope: Array
+    start: Floats
+    width: Floats
+    value: Floats
+    slope: Floats
 
     @classmethod
     def of_grid(cls, marginals: Marginals) -> Self:
@@ -123,23 +123,23 @@ class _Cells:
         )
 
     @classmethod
-    def _of(cls, grid: Array, cdf: Array) -> Self:
+    def _of(cls, grid: Floats, cdf: Floats) -> Self:
         width = np.diff(grid, axis=-1)
         slope = np.diff(cdf, axis=-1) / np.where(width > 0, width, 1.0)
         return cls(grid[..., :-1], width, cdf[..., :-1], slope)
 
     @property
-    def mean(self) -> Array:
+    def mean(self) -> Floats:
         """Mean (n, H) of the logs."""
         middle = self.value + self.slope * self.width / 2
         return np.asarray(self.start[..., 0] + (self.width * (1 - middle)).sum(axis=-1))
 
-    def cell_of(self, y: Array) -> NDArray[np.int64]:
+    def cell_of(self, y: Floats) -> NDArray[np.int64]:
         """Cell (n, H, 1) of logs y (n, H); the first or last one if y lies outside."""
         below = (self.start <= y[..., None]).sum(axis=-1, keepdims=True)
         return np.asarray(np.maximum(below - 1, 0))
 
-    def crps(self, y: Array, integral: _SquareIntegral) -> Array:
+    def crps(self, y: Floats, integral: _SquareIntegral) -> Floats:
         """Integral (n, H) of (CDF - [x >= y])^2 from the first grid point on."""
         k = self.cell_of(y)
         start, value, slope, width = (
@@ -157,13 +157,13 @@ class _Cells:
         return np.asarray(total + integral(np.ones_like(y), np.zeros_like(y), beyond, end))
 
 
-def _pick(values: Array, index: NDArray[np.int64]) -> Array:
+def _pick(values: Floats, index: NDArray[np.int64]) -> Floats:
     return np.asarray(np.take_along_axis(values, index, axis=-1)[..., 0])
 
 
 def covered(
     outcomes: Numbers, lower: Numbers, upper: Numbers, includes_zero: NDArray[np.bool_]
-) -> Array:
+) -> Floats:
     """1 if the outcome lies in the prediction set, else 0; NaN without outcome or interval.
 
     The set is [lower, upper] of positive amounts, and 0 if `includes_zero`. Arrays broadcast.
@@ -180,7 +180,7 @@ def interval_score(
     upper: Numbers,
     coverage: float,
     includes_zero: NDArray[np.bool_] | None = None,
-) -> Array:
+) -> Floats:
     """Interval score (Winkler 1972; Gneiting and Raftery 2007, eq. 43), in the given unit.
 
     Width + 2 / (1 - coverage) x distance outside. With `includes_zero`, an outcome of zero is
@@ -192,7 +192,7 @@ def interval_score(
     return np.asarray(upper - lower + 2 / (1 - coverage) * outside, dtype=np.float64)
 
 
-def pit_uniforms(forecast: Paths | Marginals) -> Array:
+def pit_uniforms(forecast: Paths | Marginals) -> Floats:
     """The keyed v of `pit`, shape (n, H): a function of person, origin year and horizon only."""
     ids = [
         (str(person), int(year))

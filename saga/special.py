@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from saga.arrays import Floats
 
 
 def ndtri(p: ArrayLike) -> Floats:

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.macro.moving_mean import GrowthTrend
 from saga.macro.wage_trends import (
     DEGREES,
@@ -31,7 +31,6 @@ from saga.macro.wage_trends import (
 from saga.scores import interval_score
 from studies.study_page import StepLog, study_parser
 
-Floats = NDArray[np.float64]
 HORIZONS = (1, 5, 10, 20, 30)
 COVERAGES = (80, 90)
 FIRST_ORIGIN = 1980

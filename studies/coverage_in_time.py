@@ -31,6 +31,7 @@ from saga.calibration.diagnostics.verdicts import coverage_band
 from saga.evaluation.scoring.metrics import ZERO_EDGES
 from saga.evaluation.scoring.year_forecasts import nominal_sets
 
+from saga.arrays import Floats
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.published_sets import band_intervals
@@ -47,7 +48,6 @@ from saga.requests import COVERAGE, MAX_HORIZON
 from saga.scores import covered
 from studies.study_page import bundle_parser, page_head, publish_page, say
 
-Array = NDArray[np.float64]
 YEARS, HORIZONS = 10, (1, 5, 10)
 MAIN_GROUPS = ("quintile", "sex", "education_level")
 SIMULTANEOUS = 0.99  # probability that all figures of a faultless table are in their bands
@@ -73,11 +73,11 @@ class JudgedPersons:
         groups: Name -> labels (n,).
     """
 
-    sets: Array
-    raw: Array
-    band: Array
-    outcomes: Array
-    p_zero: Array
+    sets: Floats
+    raw: Floats
+    band: Floats
+    outcomes: Floats
+    p_zero: Floats
     groups: Mapping[str, NDArray[np.str_]]
 
     @classmethod
@@ -124,7 +124,7 @@ def judge_register(
 
 
 def judge_coverage(
-    name: str, horizon: int, coverage: float, inside: Array, calibrated_on: int, n_figures: int
+    name: str, horizon: int, coverage: float, inside: Floats, calibrated_on: int, n_figures: int
 ) -> Figure:
     """Compare a share with its simultaneous band.
 

@@ -25,7 +25,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from saga.calibration.adaptive.adaptive_state import SPAN_KINDS
 from saga.calibration.yearly.drift_tests import (
     ALPHA,
@@ -35,6 +34,7 @@ from saga.calibration.yearly.drift_tests import (
 )
 from saga.calibration.yearly.yearly_delivery import drift_scale
 
+from saga.arrays import Floats
 from saga.conformal.calibration_table import ALL
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
@@ -50,7 +50,6 @@ from studies.delivery_methods import JUDGED, METHODS, SPAN_METHODS, Deliveries
 from studies.delivery_tables import draw_deviations, product_table, recovery_table
 from studies.study_page import bundle_parser, page_head, publish_page, say
 
-Array = NDArray[np.float64]
 PICTURE = Path(__file__).resolve().parents[1] / "docs/pictures/deliveries.svg"
 MIN_GROUP = 50  # persons of a group in a year and future
 
@@ -59,7 +58,7 @@ def rows_of_future(deliveries: Deliveries, draw: int, planted: str) -> list[dict
     """Coverage of one future by product, method, outcome year and group, in points from 90."""
     rows: list[dict[str, object]] = []
 
-    def add(product: str, method: str, year: int, group: str, inside: Array) -> None:
+    def add(product: str, method: str, year: int, group: str, inside: Floats) -> None:
         known = inside[~np.isnan(inside)]
         if len(known) >= MIN_GROUP:
             rows.append(

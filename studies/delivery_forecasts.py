@@ -18,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 from saga.evaluation.scoring.futures import macro_of_futures
 
+from saga.arrays import Floats
 from saga.conformal.families.set_family import probability_of_less
 from saga.data.macro_rows import SERIES
 from saga.data.origins import history, origins_at
@@ -29,7 +30,6 @@ from saga.macro.history import MacroHistory
 from saga.paths import Paths
 from saga.requests import Draws
 
-Array = NDArray[np.float64]
 FIRST_ORIGIN, LAST_ORIGIN, BREAK_YEAR = 2022, 2032, 2024
 N_HORIZONS = 5
 GROUPS = ("quintile", "sex", "age")
@@ -50,15 +50,15 @@ class OriginForecasts:
     marginals: Marginals
     simulated: NDArray[np.int64]
     paths: Paths
-    outcomes: Array
+    outcomes: Floats
 
     @cached_property
-    def less(self) -> Array:
+    def less(self) -> Floats:
         """The bundle's probability of less earnings than the outcome (n, 5), NaN without one."""
         return probability_of_less(self.marginals, self.outcomes)
 
     @cached_property
-    def p_zero(self) -> Array:
+    def p_zero(self) -> Floats:
         """The bundle's probability of zero (n, 5)."""
         return self.marginals.p_zero.astype(np.float64)
 
@@ -184,7 +184,7 @@ def knowing(forecaster: Forecaster, published: pl.DataFrame) -> Forecaster:
     return forecaster.with_model(replace(model, process=process, calendar=calendar))
 
 
-def _outcomes(outcomes: Panel, marginals: Marginals) -> Array:
+def _outcomes(outcomes: Panel, marginals: Marginals) -> Floats:
     """Outcomes (n, 5): 0 after a death, NaN abroad and above age 64."""
     n = len(marginals)
     person_years = pl.DataFrame(

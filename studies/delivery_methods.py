@@ -29,6 +29,7 @@ from saga.calibration.adaptive.marginal_moves import (
     moved_levels,
 )
 
+from saga.arrays import Floats
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families import FAMILIES, YEAR
@@ -44,7 +45,6 @@ from studies.delivery_forecasts import (
     OriginForecasts,
 )
 
-Array = NDArray[np.float64]
 JUDGED = (1, N_HORIZONS)
 LOW, HIGH = LEVELS.index(0.05), LEVELS.index(0.95)
 METHODS = ("static", "last year", "moved")
@@ -60,13 +60,13 @@ class Deliveries:
 
     parts: dict[int, OriginForecasts]
     calibrator: Calibrator
-    ranks: dict[int, Array] = field(default_factory=dict)
+    ranks: dict[int, Floats] = field(default_factory=dict)
     adapted: dict[int, Calibrator] = field(default_factory=dict)  # by origin
-    issued: dict[tuple[int, int], Array] = field(default_factory=dict)  # probabilities in force
+    issued: dict[tuple[int, int], Floats] = field(default_factory=dict)  # probabilities in force
     thresholds: dict[tuple[str, int, int], float] = field(default_factory=dict)
-    span_scores: dict[tuple[str, str, int, int], Array] = field(default_factory=dict)
+    span_scores: dict[tuple[str, str, int, int], Floats] = field(default_factory=dict)
     span_thresholds: dict[tuple[str, str, int, int], float] = field(default_factory=dict)
-    unmoved_values: dict[tuple[int, int], tuple[NDArray[np.int64], Array, Array]] = field(
+    unmoved_values: dict[tuple[int, int], tuple[NDArray[np.int64], Floats, Floats]] = field(
         default_factory=dict
     )
 
@@ -138,7 +138,7 @@ class Deliveries:
         thresholds = self.calibrator.fitted.nested_thresholds(family, years)[0]
         return float(thresholds[self.calibrator.coverage.index(0.9)])
 
-    def span_covered(self, kind: str, method: str, origin: int) -> Array:
+    def span_covered(self, kind: str, method: str, origin: int) -> Floats:
         """Whether the set of 90 % contains the next five outcomes or their present value (n,)."""
         scores = self.span_scores[kind, _published(method), origin, N_HORIZONS]
         base = self._span_threshold(kind, N_HORIZONS)
@@ -160,13 +160,13 @@ class Deliveries:
             counts[h] = ExcessCounts.of(scores, base, self.issued[year - h, h][rows])
         return counts
 
-    def _in_force(self, origin: int, horizon: int, state: AdaptiveState) -> Array:
+    def _in_force(self, origin: int, horizon: int, state: AdaptiveState) -> Floats:
         in_force = moved_levels(state, horizon, FOLLOWED)
         labels, index = np.unique(self.parts[origin].groups["quintile"], return_inverse=True)
         of_label = [in_force.get(f"quintile={label}", in_force[ALL]) for label in labels.tolist()]
         return np.array(of_label)[index]
 
-    def covered(self, method: str, origin: int, horizon: int) -> Array:
+    def covered(self, method: str, origin: int, horizon: int) -> Floats:
         """Whether the 90 % interval contains the outcome (n,), NaN without an outcome."""
         rank = self.ranks[origin][:, horizon - 1]
         if method == "moved":
@@ -186,7 +186,7 @@ class Deliveries:
         )
         return float(moved / bundle)
 
-    def _band_scores(self, origin: int, years: int, in_force: dict[int, Array] | None) -> Array:
+    def _band_scores(self, origin: int, years: int, in_force: dict[int, Floats] | None) -> Floats:
         """Score (n,) of the next outcomes in path bands, NaN without one of them.
 
         `in_force` are the levels (n, 9) of each horizon; None for the bundle's bands.
@@ -200,14 +200,14 @@ class Deliveries:
         scores = self.calibrator.band.rank_scores(np.where(zero, 0.0, less), p_zero, 0.9)
         return np.asarray(np.max(scores, axis=1))  # NaN stays NaN
 
-    def _value_scores(self, origin: int, years: int, in_force: dict[int, Array] | None) -> Array:
+    def _value_scores(self, origin: int, years: int, in_force: dict[int, Floats] | None) -> Floats:
         """Score (n,) of the realised present value, NaN if it is unknown or without paths."""
         rows, less, p_zero = self._value_ranks(origin, years, is_moved=in_force is not None)
         scores = np.full(len(self.parts[origin].less), np.nan)
         scores[rows] = YEAR.rank_scores(less, p_zero, 0.9)
         return scores
 
-    def _rescored_values(self, origin: int, years: int, in_force: dict[int, Array]) -> Array:
+    def _rescored_values(self, origin: int, years: int, in_force: dict[int, Floats]) -> Floats:
         """Scores (n,) under moves, from the ranks before them, as the ledger computes them."""
         key = origin, years
         if key not in self.unmoved_values:
@@ -223,7 +223,7 @@ class Deliveries:
 
     def _value_ranks(
         self, origin: int, years: int, *, is_moved: bool
-    ) -> tuple[NDArray[np.int64], Array, Array]:
+    ) -> tuple[NDArray[np.int64], Floats, Floats]:
         """Rows of the persons whose present value is known, its probability of less, and of zero.
 
         The paths are those of the bundle, or mapped to the moved marginals.
@@ -241,7 +241,7 @@ class Deliveries:
         return rows, less, distribution.p_zero[:, 0].astype(np.float64)
 
 
-def _known(scores: Array) -> Array:
+def _known(scores: Floats) -> Floats:
     return scores[~np.isnan(scores)]
 
 
@@ -249,7 +249,7 @@ def _published(method: str) -> str:
     return "moved" if method in ("marginals", "moved") else "static"
 
 
-def _ranks(part: OriginForecasts) -> Array:
+def _ranks(part: OriginForecasts) -> Floats:
     ranks = [
         ranks_of_outcomes(less, zero)
         for less, zero in zip(part.less.T, np.nan_to_num(part.p_zero).T, strict=True)
@@ -257,7 +257,7 @@ def _ranks(part: OriginForecasts) -> Array:
     return np.where(np.isnan(part.less), np.nan, np.stack(ranks, axis=1))
 
 
-def _moved(values: Array, issued: Array) -> Array:
+def _moved(values: Floats, issued: Floats) -> Floats:
     result = np.empty(len(values))
     in_force, index = np.unique(issued, axis=0, return_inverse=True)
     for i, levels in enumerate(in_force):

@@ -7,16 +7,15 @@ from pathlib import Path
 import altair as alt
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from saga.calibration.adaptive.adaptive_state import SPAN_KINDS
 
+from saga.arrays import Floats
 from saga.conformal.calibration_table import ALL
 from saga.pages.format import markdown_table
 from saga.pages.theme import draw_svg
 from studies.delivery_forecasts import BREAK_YEAR, BREAKS, FIRST_ORIGIN, N_HORIZONS
 from studies.delivery_methods import JUDGED, METHODS, PRODUCTS, SPAN_METHODS
 
-Array = NDArray[np.float64]
 _SVG = "http://www.w3.org/2000/svg"
 
 
@@ -54,7 +53,7 @@ def recovery_table(rows: pl.DataFrame) -> str:
     return markdown_table(("break", "forecast", *names, "last year"), table)
 
 
-def _of_all(rows: pl.DataFrame, planted: str, product: str, method: str, year: int) -> Array:
+def _of_all(rows: pl.DataFrame, planted: str, product: str, method: str, year: int) -> Floats:
     """Deviations of everybody in one year, by future."""
     chosen = _select(rows, planted, product, method)
     chosen = chosen.filter((pl.col("group") == ALL) & (pl.col("year") == year))

@@ -34,12 +34,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from saga.evaluation.scoring.comparison import adjust_holm
 from saga.evaluation.scoring.futures import macro_of_futures, true_futures
 from saga.training.group_fit import beside_network, group_history
 from scipy import stats
 
+from saga.arrays import Bools, Floats
 from saga.data.macro_rows import SERIES
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
@@ -60,8 +60,6 @@ from saga.requests import Draws
 from saga.simulation.group_layer import GroupLayer
 from studies.study_page import say, study_parser
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 HORIZONS, LIFETIME = (1, 5, 10, 20), 0
 STATED = 0.9  # coverage of the bands
 LAST_YEAR, YEARS = 2022, 44  # of the records; to age 64 from 20
@@ -95,7 +93,7 @@ def in_history(forecaster: Forecaster, panel: Panel, number: int) -> Forecaster:
     return forecaster.with_model(replace(here, groups=layer))
 
 
-def members_of(past: Panel) -> dict[str, Flags]:
+def members_of(past: Panel) -> dict[str, Bools]:
     """The groups by name: whether each person, in the order of the panel, belongs to it."""
     sex, age = pl.col("sex").cast(pl.String), pl.col("year") - pl.col("birth_year")
     tertiary = pl.col("education_level").cast(pl.String).str.ends_with("tertiary")
@@ -115,7 +113,7 @@ def members_of(past: Panel) -> dict[str, Flags]:
 
 
 def group_values(
-    outcomes: Floats, paths: Floats, members: dict[str, Flags]
+    outcomes: Floats, paths: Floats, members: dict[str, Bools]
 ) -> dict[tuple[str, str], Floats]:
     """(statistic, group) -> the realised value and those on M paths (1 + M,).
 

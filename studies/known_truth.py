@@ -41,6 +41,7 @@ from saga.evaluation.textbook.exact_forecaster import ExactForecaster
 from saga.evaluation.textbook.textbook_register import Cohort
 from saga.training.train_config import load_config
 
+from saga.arrays import Floats
 from saga.data.origins import Origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
@@ -57,7 +58,6 @@ from saga.scores import log_earnings, marginal_scores, pit_uniforms
 from studies.study_page import bundle_parser, command_line, page_head, publish_page, say
 from studies.trained_bundle import train_or_load
 
-Array = NDArray[np.float64]
 FIRST_AGE, LAST_AGE = 20, MAX_AGE
 HORIZONS, HISTORIES = (1, 5, 10, 20), (3, 10, 25)
 MAX_LOSS, MAX_BIAS = 0.02, 0.02  # targets: within 2 % of the exact forecaster's CRPS and mean
@@ -77,7 +77,7 @@ class JudgedPersons:
 
     past: Panel
     origins: Origins
-    outcomes: Array
+    outcomes: Floats
 
 
 def extended_process(process: str) -> Process:
@@ -148,7 +148,7 @@ def bundle_scores(
     return _score_frame(whole.person_id, values)
 
 
-def _score_frame(person_id: NDArray[np.str_], values: dict[str, Array]) -> pl.DataFrame:
+def _score_frame(person_id: NDArray[np.str_], values: dict[str, Floats]) -> pl.DataFrame:
     keys = {
         "person_id": np.repeat(person_id, len(HORIZONS)).tolist(),
         "horizon": np.tile(HORIZONS, len(person_id)),
@@ -224,7 +224,7 @@ def to_markdown(table: pl.DataFrame) -> str:
     return markdown_table(header, rows)
 
 
-def _standard_error(values: Array) -> float:
+def _standard_error(values: Floats) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values)))
 
 

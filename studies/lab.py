@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from saga.evaluation.placebos import last_years
 from scipy.spatial import cKDTree
 
+from saga.arrays import Floats
 from saga.data.origins import draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
@@ -45,8 +46,7 @@ HORIZONS = (1, 10, 20)
 NEIGHBOURS = 50
 WEIGHTS = np.linspace(0.0, 1.0, 21)
 METRICS = ("crps_log", "logscore")
-Array = NDArray[np.float64]
-Scores = dict[str, Array]
+Scores = dict[str, Floats]
 Change = Callable[[Saga], object]
 
 
@@ -125,7 +125,7 @@ def forecasts_of(forecaster: Forecaster, past: Panel) -> Marginals:
     return replace(Marginals.joined([block.at_horizons(HORIZONS) for block in blocks]), groups={})
 
 
-def scores_of(marginals: Marginals, outcomes: Array, floor: float | None) -> Scores:
+def scores_of(marginals: Marginals, outcomes: Floats, floor: float | None) -> Scores:
     """CRPS of log earnings and log score, (n, 3) each, NaN without an outcome."""
     scores = marginal_scores(marginals, outcomes, floor)
     return {name: scores[name] for name in METRICS}
@@ -147,7 +147,7 @@ def differences(scores: Scores, unchanged: Scores) -> list[str]:
     return texts
 
 
-def pooled(plain: Marginals, outcomes: Array, floor: float | None) -> Scores:
+def pooled(plain: Marginals, outcomes: Floats, floor: float | None) -> Scores:
     """Scores of the forecasts pooled with the outcomes of persons with the nearest forecasts."""
     half = np.arange(len(plain)) % 2 == 0
     scores = {name: np.full(outcomes.shape, np.nan) for name in METRICS}
@@ -168,7 +168,7 @@ def pooled(plain: Marginals, outcomes: Array, floor: float | None) -> Scores:
     return scores
 
 
-def neighbours_of(column: Marginals, outcomes: Array, known: NDArray[np.bool_]) -> Array:
+def neighbours_of(column: Marginals, outcomes: Floats, known: NDArray[np.bool_]) -> Floats:
     """The distribution (n, 1, G) of the outcomes of the nearest other persons, on each grid."""
     logs = np.log(np.maximum(column.quantiles([0.1, 0.5, 0.9])[:, 0], 1.0))
     features = np.column_stack([logs, 5 * column.p_zero, column.origin_year / 10])

@@ -34,6 +34,7 @@ from saga.evaluation.protocol import Baseline
 from saga.evaluation.scoring.ensemble_scores import crps_log
 from saga.evaluation.scoring.year_forecasts import nominal_sets
 
+from saga.arrays import Bools, Floats
 from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping
 from saga.data.origins import Origins, draw_origins, history, last_year, realised_earnings
@@ -53,8 +54,6 @@ SIZES = (1_000, 5_000, 14_107)
 OUT_OF_TIME = (1986, 1990)
 RECESSIONS = (*range(1991, 1995), 2009, 2010)
 PATHS = 200
-Mask = NDArray[np.bool_]
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,15 +62,15 @@ class Sample:
 
     past: Panel
     origins: Origins
-    outcomes: Array
-    calibrates: Mask
+    outcomes: Floats
+    calibrates: Bools
     quintile: NDArray[np.str_]
     birth_year: NDArray[np.int64]
     floor: float | None
     horizon: int
 
     @property
-    def judged(self) -> Mask:
+    def judged(self) -> Bools:
         """The persons who are judged, (n,)."""
         return ~self.calibrates
 
@@ -147,13 +146,13 @@ def forecasts_of(forecaster: Forecaster, past: Panel, horizon: int) -> Marginals
 
 def fitted_rivals(
     fitting: Panel, sample: Sample, horizon: int, seed: int
-) -> Iterator[tuple[str, tuple[Marginals, Array]]]:
+) -> Iterator[tuple[str, tuple[Marginals, Floats]]]:
     """Name of each rival -> its raw distributions (n, 1) and fair CRPS (n,)."""
     baselines: tuple[Baseline, ...] = (Gkos(), CarryForward())
     for baseline in baselines:
         say(f"fit {baseline.name}")
         contestant = BaselineContestant(baseline.fit(fitting, seed=seed))
-        marginals, crps = list[Marginals](), list[Array]()
+        marginals, crps = list[Marginals](), list[Floats]()
         done = 0
         for block in contestant.forecasts(
             sample.past, sample.origins, horizons=[horizon], n_paths=PATHS, seed=seed
@@ -176,14 +175,14 @@ def fitted_rivals(
 def forecast_rows(
     saga: Marginals,
     survey: Marginals,
-    rivals: dict[str, tuple[Marginals, Array]],
+    rivals: dict[str, tuple[Marginals, Floats]],
     sample: Sample,
 ) -> Iterator[list[str]]:
     """The rows of the first table."""
     everybody = sample.judged
     gkos = rivals["gkos"][1]
 
-    def row(name: str, crps: Array, inside: Array, width: Array, at: Mask) -> list[str]:
+    def row(name: str, crps: Floats, inside: Floats, width: Floats, at: Bools) -> list[str]:
         figures = [crps[at].mean(), 100 * (1 - crps[at].mean() / gkos[at].mean())]
         texts = [f"{figures[0]:.4f}", f"{figures[1]:.1f}"]
         texts += [f"{100 * inside[at].mean():.1f}", f"{width[at].mean():,.0f}"]
@@ -238,7 +237,7 @@ def size_rows(saga: Marginals, sample: Sample, draws: int, seed: int) -> Iterato
         yield [f"{size:,}", *(f"{m:.1f} ({s:.1f})" for m, s in zip(mean, sd, strict=True))]
 
 
-def recalibrated(raw: Marginals, sample: Sample) -> tuple[Array, Array, Array]:
+def recalibrated(raw: Marginals, sample: Sample) -> tuple[Floats, Floats, Floats]:
     """CRPS, whether inside the 90 % set, and its width, (n,) each, after maps and thresholds."""
     at = sample.calibrates
     calibrator = fit_calibration(raw.take(at), sample.outcomes[at], seed=0, coverage=(COVERAGE,))
@@ -248,29 +247,29 @@ def recalibrated(raw: Marginals, sample: Sample) -> tuple[Array, Array, Array]:
 
 def inside_and_width(
     mapped: Marginals, calibrator: Calibrator, sample: Sample
-) -> tuple[Array, Array]:
+) -> tuple[Floats, Floats]:
     """Whether the outcome is inside the 90 % set, and the width of the set, (n,) each."""
     sets = calibrator.intervals(mapped, (COVERAGE,))
     return _inside(sample, sets.lower[:, 0], sets.upper[:, 0], sets.includes_zero[:, 0])
 
 
-def nominal(raw: Marginals, sample: Sample, samples: int | None) -> tuple[Array, Array]:
+def nominal(raw: Marginals, sample: Sample, samples: int | None) -> tuple[Floats, Floats]:
     """The same of sets of the published family without thresholds."""
     lower, upper, zero = nominal_sets(raw, (COVERAGE,), samples)
     return _inside(sample, lower[:, 0], upper[:, 0], zero[:, 0])
 
 
-def _inside(sample: Sample, lower: Array, upper: Array, zero: Mask) -> tuple[Array, Array]:
+def _inside(sample: Sample, lower: Floats, upper: Floats, zero: Bools) -> tuple[Floats, Floats]:
     inside = covered(sample.outcomes, lower, upper, zero)
     return np.asarray(inside[:, 0], dtype=float), (upper - lower)[:, 0]
 
 
-def crps_of(marginals: Marginals, sample: Sample) -> Array:
+def crps_of(marginals: Marginals, sample: Sample) -> Floats:
     """CRPS of log earnings (n,)."""
     return np.asarray(marginal_scores(marginals, sample.outcomes, sample.floor)["crps_log"][:, 0])
 
 
-def point_head(saga: Marginals, sample: Sample) -> tuple[Array, Array]:
+def point_head(saga: Marginals, sample: Sample) -> tuple[Floats, Floats]:
     """CRPS (n,) of the mean of log earnings alone, and with the calibration persons' errors."""
     point = mean_log(saga, sample.floor)[:, 0]
     y = log_earnings(sample.outcomes, sample.floor)[:, 0]

@@ -28,6 +28,7 @@ from saga.evaluation.scoring.futures import true_futures
 from saga.training.group_fit import SETTLED_AGE, effects_of
 from saga.training.panel_cells import BAND, LAST_AGE, cells_of
 
+from saga.arrays import Floats
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
@@ -38,7 +39,6 @@ from saga.register import RegisterSettings, generate_register
 from studies.group_futures import LAST_YEAR, members_of, true_scenarios
 from studies.study_page import say, study_parser
 
-Floats = NDArray[np.float64]
 HORIZONS = (1, 5, 10, 20)
 SINCE = (10, 20)  # known years at which records of middle and great length begin
 

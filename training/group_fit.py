@@ -20,7 +20,6 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from saga.training.panel_cells import (
     BAND,
     LAST_AGE,
@@ -30,6 +29,7 @@ from saga.training.panel_cells import (
     statistic_of,
 )
 
+from saga.arrays import Floats
 from saga.bundle import Bundle, write_bundle
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel
@@ -50,7 +50,6 @@ from saga.macro.wage_trends import CountryWages
 from saga.requests import MAX_HORIZON
 from saga.small_groups import MIN_PERSONS
 
-Floats = NDArray[np.float64]
 COLUMNS = ("sex", "education_level")
 SETTLED_AGE = 28  # forecasts of persons who are still at school would tell of their later education
 _MIN_BANDS = 5  # of ages, in all years: else a trend cannot be told from ageing

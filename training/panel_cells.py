@@ -12,15 +12,14 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.panel import Panel
 from saga.macro.everybody import Everybody
 from saga.macro.wage_trends import CountryWages, country_spreads, growth_trends
 from saga.requests import MAX_HORIZON
 from saga.small_groups import MIN_PERSONS
 
-Floats = NDArray[np.float64]
 # Ages from which a person belongs to the whole, and the years of a band.
 FIRST_AGE, LAST_AGE, BAND = 20, 64, 5
 # Judgements that weigh as much as so many years: the spread of yearly growth where no country is

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from saga.training.train_config import TrainConfig
 
+from saga.arrays import Floats
 from saga.bundle import Bundle
 from saga.data.origins import Origins, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
@@ -29,7 +29,6 @@ from saga.trees.mixture import described_weights, mixed
 from saga.trees.recent_years import Window
 from saga.trees.tree_forecast import TreeForecast, TreeOptions, held_out_persons
 
-Floats = NDArray[np.float64]
 # Raised when the same panel and configuration may give other trees or weights, so that stored
 # bundles of folds are not reused.
 TREES_VERSION = 4

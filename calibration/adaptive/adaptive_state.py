@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 from saga.calibration.fit.person_scores import rank_needed
 
+from saga.arrays import Floats
 from saga.requests import MAX_HORIZON
 from saga.small_groups import MIN_PERSONS
 
-Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 CellKey = tuple[str, int, float]  # (group, horizon, coverage)
 
@@ -75,7 +75,7 @@ class ExcessCounts:
     missed: Counts
 
     @classmethod
-    def of(cls, scores: Array, base: Array, issued: Array) -> ExcessCounts:
+    def of(cls, scores: Floats, base: Floats, issued: Floats) -> ExcessCounts:
         """Count conformity `scores` against split thresholds `base` and `issued` ones, all (n, L).
 
         Thresholds are NaN if no interval was issued.
@@ -169,7 +169,7 @@ class StateUpdater:
         An interval for year Y at horizon h was issued in Y - h, so the experts are judged by the
         offsets that they proposed then.
         """
-        short_horizons: list[tuple[Array, Array]] = []
+        short_horizons: list[tuple[Floats, Floats]] = []
         for h, cell_counts in sorted(counts.items()):
             weight, needed = self._cells[h].update(year, cell_counts)
             if h <= MAX_SHORT_HORIZON and np.isfinite(needed).all():
@@ -200,7 +200,7 @@ def compute_states(
     return updater.states()
 
 
-def _shared_drift(short_horizons: list[tuple[Array, Array]]) -> Array | None:
+def _shared_drift(short_horizons: list[tuple[Floats, Floats]]) -> Floats | None:
     """The drift that short horizons share, (L,), from the weight and the offset needed of each.
 
     The mean of the offsets is shrunk to zero as far as the horizons disagree (positive-part
@@ -217,19 +217,19 @@ def _shared_drift(short_horizons: list[tuple[Array, Array]]) -> Array | None:
 class _CellUpdater:
     """Computes the states of one horizon; arrays are (experts, L) or (L,)."""
 
-    def __init__(self, horizon: int, coverage: Array) -> None:
+    def __init__(self, horizon: int, coverage: Floats) -> None:
         self.horizon, self.coverage, self.nominal_share = horizon, coverage, 1 - coverage
         self.step = stable_step(horizon)
         self.offsets = np.zeros((len(EXPERTS), len(coverage)))
         self.log_weight = np.zeros((len(EXPERTS), len(coverage)))
-        self.offsets_of_year: dict[int, Array] = {}
+        self.offsets_of_year: dict[int, Floats] = {}
         self.integral = np.zeros(len(coverage))
         self.weight = np.zeros(len(coverage))
         self.persons: Counts = np.zeros(len(coverage), dtype=np.int64)
         self.missed: Counts = np.zeros(len(coverage), dtype=np.int64)
         self.last_year: list[int | None] = [None] * len(coverage)
 
-    def update(self, year: int, counts: ExcessCounts) -> tuple[Array, Array]:
+    def update(self, year: int, counts: ExcessCounts) -> tuple[Floats, Floats]:
         """Update the weights and offsets of the experts and the sums with the outcomes of a year.
 
         Returns the weight of the year and the offset that would have given each coverage, each
@@ -261,13 +261,13 @@ class _CellUpdater:
         ]
         return weight, needed
 
-    def close_year(self, year: int, drift: Array | None) -> None:
+    def close_year(self, year: int, drift: Floats | None) -> None:
         """Store the offsets of the experts for the intervals that are issued in this year."""
         if drift is not None:
             self.offsets[_SHARED_DRIFT] = drift
         self.offsets_of_year[year] = self.offsets.copy()
 
-    def weights(self) -> Array:
+    def weights(self) -> Floats:
         """Weights of the experts, (experts, L).
 
         Before the cell has outcomes, only the static expert and the shared drift are in use.
@@ -291,7 +291,7 @@ class _CellUpdater:
         )
 
 
-def _coverage_and_loss(offsets: Array, share: Array, coverage: Array) -> tuple[Array, Array]:
+def _coverage_and_loss(offsets: Floats, share: Floats, coverage: Floats) -> tuple[Floats, Floats]:
     """The share covered and the mean pinball loss, each (experts, L).
 
     `offsets` (experts, L); `share` (L, N_BINS) of persons by excess.
@@ -318,11 +318,11 @@ def _offset_needed(counts: Counts, coverage: float) -> float:
     return float(BIN_EDGES[np.searchsorted(cumulative, ranks)].mean())
 
 
-def _mixed(log_weight: Array) -> Array:
+def _mixed(log_weight: Floats) -> Floats:
     """Weights of which a share is spread over all experts, so that each can recover."""
     return (1 - SHARED_WEIGHT) * _softmax(log_weight) + SHARED_WEIGHT / len(EXPERTS)
 
 
-def _softmax(logs: Array) -> Array:
+def _softmax(logs: Floats) -> Floats:
     exponentials = np.exp(logs - logs.max(axis=0))
     return np.asarray(exponentials / exponentials.sum(axis=0))

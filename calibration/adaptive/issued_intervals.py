@@ -27,6 +27,7 @@ from saga.calibration.adaptive.marginal_moves import (
     moved_levels,
 )
 
+from saga.arrays import Floats
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families.present_value import SimulatedValues
 from saga.conformal.families.set_family import probability_of_less
@@ -38,8 +39,7 @@ from saga.person_forecasts import PersonForecasts
 from saga.requests import COVERAGE
 from saga.schema import MAX_AGE
 
-Array = NDArray[np.float64]
-Scales = Mapping[int, tuple[Array, Array]]  # horizon -> knots and values of the scale of bands
+Scales = Mapping[int, tuple[Floats, Floats]]  # horizon -> knots and values of the scale of bands
 MovedCell = tuple[int, str] | None  # horizon and group of the cell whose move a year has
 Key = TypeVar("Key", bound=Hashable)
 SPANS = (2, 5)  # default numbers of years that deliveries issue bands and present values about
@@ -173,7 +173,7 @@ def _issue(
 
 def _span_thresholds(
     family: str, years: int, split: Calibrator, state: AdaptiveState
-) -> tuple[Array, Array]:
+) -> tuple[Floats, Floats]:
     """The thresholds (L,) of the bundle for spans of `years`, and those in force."""
     fitted = split.thresholds_of_kind.get((family, years))
     known = fitted.thresholds if fitted else {}
@@ -225,8 +225,8 @@ def _packed_type(points: int) -> np.dtype[np.void]:
 
 
 def judge(
-    families: Sequence[str], distributions: Sequence[bytes], amounts: Sequence[Array]
-) -> list[Array]:
+    families: Sequence[str], distributions: Sequence[bytes], amounts: Sequence[Floats]
+) -> list[Floats]:
     """Forecast probabilities (K, 2) of less than each outcome and of zero, of issued intervals.
 
     `amounts` are the outcomes (K,) of the years of each. A present value has one outcome, the value
@@ -255,7 +255,7 @@ def rows_alike(keys: Iterable[Key]) -> dict[Key, list[int]]:
     return rows
 
 
-def ranks_of_outcomes(less: Array, p_zero: Array) -> Array:
+def ranks_of_outcomes(less: Floats, p_zero: Floats) -> Floats:
     """Forecast probability of each outcome's rank (r,), from `probability_of_less` and `p_zero`.
 
     Zero outcomes have a random part of the probability of zero. The random number is a hash of

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from saga.calibration.adaptive.adaptive_state import (
     MAX_DEVIATION,
     PRESENT_VALUE,
@@ -25,10 +24,9 @@ from saga.calibration.adaptive.adaptive_state import (
     stable_step,
 )
 
+from saga.arrays import Floats
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
-
-Array = NDArray[np.float64]
 
 # Probabilities whose quantiles are followed. Central sets of 50, 80, 90 and 95 % lie between them.
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
@@ -37,7 +35,7 @@ _APART = 1e-9  # smallest distance of two knots
 _MIN_GROUPS = 2
 
 
-def moved_levels(state: AdaptiveState, horizon: int, groups: Sequence[str]) -> dict[str, Array]:
+def moved_levels(state: AdaptiveState, horizon: int, groups: Sequence[str]) -> dict[str, Floats]:
     """Group -> the probabilities (9,) in force for LEVELS, each level by itself.
 
     They are the level plus its pooled offset, neither ordered nor limited to [0, 1]. A group whose
@@ -60,7 +58,7 @@ def moved_levels(state: AdaptiveState, horizon: int, groups: Sequence[str]) -> d
     return moved
 
 
-def move_of(levels: Array) -> tuple[Array, Array]:
+def move_of(levels: Floats) -> tuple[Floats, Floats]:
     """Knots and values (11,) of the map that takes the probabilities in force to LEVELS.
 
     Crossed probabilities are put in order (Chernozhukov, Fernández-Val and Galichon 2010), and
@@ -74,7 +72,7 @@ def move_of(levels: Array) -> tuple[Array, Array]:
     return np.concatenate([[0.0], ordered, [1.0]]), np.concatenate([[0.0], LEVELS, [1.0]])
 
 
-def mean_levels(levels: Array) -> Array:
+def mean_levels(levels: Floats) -> Floats:
     """The probabilities in force (9,) of the mean of the moves that `levels` (K, 9) describe.
 
     A sum of K years moves like this if a person has the same rank in all years. The quantile of p
@@ -84,11 +82,11 @@ def mean_levels(levels: Array) -> Array:
     maps = [move_of(in_force) for in_force in levels]
     knots = np.unique(np.concatenate([knots for knots, _ in maps]))
     mean = np.mean([np.interp(knots, *of_year) for of_year in maps], axis=0)
-    in_force: Array = np.interp(LEVELS, mean, knots)
+    in_force: Floats = np.interp(LEVELS, mean, knots)
     return in_force
 
 
-def levels_of_span(family: str, of_years: Sequence[Array | None]) -> Array:
+def levels_of_span(family: str, of_years: Sequence[Floats | None]) -> Floats:
     """The probabilities in force of what is issued, from those of its years (9,) or None.
 
     Of a band they are those of the years, (K, 9), of a single year (1, 9). A present value has one
@@ -98,13 +96,13 @@ def levels_of_span(family: str, of_years: Sequence[Array | None]) -> Array:
     return mean_levels(levels)[None] if family == PRESENT_VALUE else levels
 
 
-def moved(ranks: Array, levels: Array) -> Array:
+def moved(ranks: Floats, levels: Floats) -> Floats:
     """`ranks` (n, K, ...) of K years after the moves to `levels` (K, 9)."""
     years = [np.interp(ranks[:, k], *move_of(in_force)) for k, in_force in enumerate(levels)]
     return np.stack(years, axis=1)
 
 
-def unmoved(ranks: Array, levels: Array) -> Array:
+def unmoved(ranks: Floats, levels: Floats) -> Floats:
     """The `ranks` (n, K, ...) of K years before the moves that `levels` (K, 9) describe."""
     years = [np.interp(ranks[:, k], *move_of(in_force)[::-1]) for k, in_force in enumerate(levels)]
     return np.stack(years, axis=1)
@@ -129,7 +127,7 @@ def adapt(calibrator: Calibrator, state: AdaptiveState) -> Calibrator:
         else fitted
         for (kind, years), fitted in calibrator.thresholds_of_kind.items()
     }
-    moves: dict[tuple[int, str], tuple[Array, Array]] = {}
+    moves: dict[tuple[int, str], tuple[Floats, Floats]] = {}
     for horizon in sorted({h for h, _ in calibrator.cells}):
         levels = moved_levels(state, horizon, followed_groups(calibrator, horizon))
         moves |= {(horizon, group): move_of(of_group) for group, of_group in levels.items()}
@@ -158,7 +156,7 @@ def _cells(state: AdaptiveState, group: str, horizon: int) -> list[CellState] | 
     return known if len(known) == len(LEVELS) else None
 
 
-def _offsets(cells: list[CellState]) -> Array:
+def _offsets(cells: list[CellState]) -> Floats:
     return np.array([cell.offset for cell in cells])
 
 

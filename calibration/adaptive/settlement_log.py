@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from saga.calibration.adaptive.adaptive_state import (
     BAND,
     SPAN_KINDS,
@@ -56,14 +55,14 @@ from saga.calibration.adaptive.marginal_moves import (
 )
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, insert, select, update
 
+from saga.arrays import Floats
 from saga.conformal.calibration_table import ALL
 from saga.conformal.families import PRESENT_VALUE
 from saga.conformal.families.path_band import PathBand
 from saga.requests import COVERAGE
 
-Array = NDArray[np.float64]
 CellCounts = dict[tuple[str, int, int], ExcessCounts]  # of a group at a horizon, in an outcome year
-LevelsOfCell = Callable[[MovedCell], Array | None]
+LevelsOfCell = Callable[[MovedCell], Floats | None]
 
 _ROWS_IN_MEMORY = 5_000
 
@@ -200,7 +199,7 @@ def _levels_in_force(cells: Mapping[CellKey, CellState]) -> LevelsOfCell:
     groups = sorted({group for group, _, _ in cells})
 
     @cache
-    def levels(cell: MovedCell) -> Array | None:
+    def levels(cell: MovedCell) -> Floats | None:
         if cell is None:
             return None
         horizon, group = cell
@@ -231,7 +230,7 @@ def _count(
     ranks_of: dict[_Alike, list[bytes]] = {}
     for row in log:
         ranks_of.setdefault(_Alike(*row[: len(_Alike._fields)]), []).append(row.ranks)
-    cells: dict[tuple[str, int, int, int], list[tuple[Array, Array, Array]]] = {}
+    cells: dict[tuple[str, int, int, int], list[tuple[Floats, Floats, Floats]]] = {}
     for alike, packed in ranks_of.items():
         ranks = unpack_numbers(b"".join(packed), len(packed), -1, 2)
         scores = _scores(alike, ranks, scales, in_force)
@@ -249,7 +248,7 @@ def _count(
     return total
 
 
-def _scores(alike: _Alike, ranks: Array, scales: Scales, in_force: LevelsOfCell | None) -> Array:
+def _scores(alike: _Alike, ranks: Floats, scales: Scales, in_force: LevelsOfCell | None) -> Floats:
     """Scores (n, L) of outcomes with published `ranks` (n, K, 2)."""
     levels = unpack_numbers(alike.in_force, -1, len(LEVELS))
     if alike.family == YEAR:

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from saga.calibration.diagnostics.person_results import QUESTION_ALPHA, Cases, Rows
 from saga.calibration.diagnostics.verdicts import (
     Verdict,
@@ -27,6 +26,7 @@ from saga.calibration.diagnostics.verdicts import (
 )
 from scipy import stats
 
+from saga.arrays import Array
 from saga.conformal.calibration_table import ALL
 from saga.data.origins import Origins, cut
 from saga.data.panel import Panel
@@ -37,7 +37,6 @@ from saga.population.group_bands import band, central_range
 from saga.population.growth_rule import GrowthRule
 from saga.population.scored_paths import last_known, rows_of
 
-Array = NDArray[Any]
 QUESTION = "sum"
 _ALIKE = ("sex", "education_level")  # with the age: whom the rule takes for alike
 _RARE = 0.1  # so few futures have as few bands with the outcome, if the forecaster is right

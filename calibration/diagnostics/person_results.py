@@ -12,10 +12,10 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from saga.calibration.diagnostics.verdicts import publishable
 from saga.calibration.fit.maps import pit
 
+from saga.arrays import Array
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.intervals import Intervals
@@ -25,7 +25,6 @@ from saga.keyed_random import uniform_each
 from saga.requests import COVERAGE, percent_label
 from saga.scores import interval_score, log_earnings, mean_log, pit_uniforms
 
-Array = NDArray[Any]
 Rows = list[dict[str, Any]]
 # (Grouping, group) -> rows of its persons; None if there are too few to be shown.
 Members = dict[tuple[str, str], Array | None]

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from saga.calibration.diagnostics.verdicts import map_noise
 from scipy.optimize import isotonic_regression
 
-Array = NDArray[np.float64]
+from saga.arrays import Floats
+
 N_CLASSES = 12  # of a reliability curve
 N_MAP_BINS = 200  # parts of the probability scale in which the noise of a map is simulated
 
@@ -25,10 +26,10 @@ class Curve:
     persons. `chance` (B, K): simulated curves of a forecaster without fault, for the band.
     """
 
-    forecast: Array
-    observed: Array
+    forecast: Floats
+    observed: Floats
     n: NDArray[np.int64]
-    chance: Array
+    chance: Floats
 
     @property
     def error(self) -> float:
@@ -37,7 +38,7 @@ class Curve:
 
 
 def reliability_curve(
-    forecast: Array,
+    forecast: Floats,
     events: NDArray[np.bool_],
     *,
     min_persons: int,
@@ -105,7 +106,7 @@ class Regression:
 
 
 def mincer_zarnowitz(
-    forecast: Array, outcomes: Array, calibrated_on: int | None = None
+    forecast: Floats, outcomes: Floats, calibrated_on: int | None = None
 ) -> Regression | None:
     """Regression of outcomes on forecast means.
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from saga.calibration.diagnostics.person_results import Rows
 from saga.calibration.diagnostics.verdicts import typical_value
 
+from saga.arrays import Array
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families import PRESENT_VALUE
 from saga.conformal.families.present_value import SimulatedValues
@@ -30,7 +29,6 @@ from saga.lifetime import present_value
 from saga.paths import Paths
 from saga.requests import RATE, Draws
 
-Array = NDArray[Any]
 # Kind of threshold ("band", "present_value") and number of years -> whether the intervals of each
 # coverage contain the outcomes, (n, L): 1 or 0, NaN if an outcome is unknown or there is no
 # guarantee.

@@ -23,6 +23,7 @@ from saga.calibration.diagnostics.person_results import QUESTION_ALPHA, Cases, R
 from saga.calibration.diagnostics.verdicts import MIN_VERDICT_PERSONS, Verdict, rounded, severity
 from scipy import stats
 
+from saga.arrays import Array
 from saga.conformal.families import YEAR
 from saga.data.groups import Grouping
 from saga.data.origins import Origins, cut, draw_origins, history, realised_earnings
@@ -34,7 +35,6 @@ from saga.keyed_random import sample_persons
 from saga.requests import MAX_HORIZON, percent_label
 from saga.scores import covered, interval_score
 
-Array = NDArray[Any]
 RULES, SAGA = ("last_year", "group_quantiles"), "saga"
 QUESTION = "efficiency"
 GROUPS = ("age_and_quintile", "quintile", "all")  # from the smallest to all persons

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from saga.calibration.fit.person_scores import rank_needed
 from scipy import stats
 
+from saga.arrays import Floats
 from saga.diagnostics_tables import QUESTIONS, STATUSES
 from saga.small_groups import MIN_PERSONS, neighbour_mean
 
-Array = NDArray[np.float64]
 # Questions for which covering too much is better than too little.
 COVERING = ("coverage", "groups", "together", "periods", "zero_bins")
 # A figure inside its band "holds" within its tolerance, and only if a miss of so many tolerances
@@ -130,7 +130,7 @@ def sees_miss(reach: float, sd: float, tolerance: float) -> bool:
 
 def map_noise(
     bins: int, calibrated_on: int | None, n_replicates: int, rng: np.random.Generator
-) -> Array:
+) -> Floats:
     """True ranks at the calibrated ranks 0, 1 / bins, ..., 1, shape (n_replicates, bins + 1).
 
     A map is the empirical distribution of its persons, so each 1 / bins of its probability truly
@@ -149,7 +149,7 @@ def map_noise(
     return np.asarray(np.minimum(ranks, 1.0), dtype=np.float64)
 
 
-def simultaneous_band(replicates: Array, probability: float) -> tuple[Array, Array]:
+def simultaneous_band(replicates: Floats, probability: float) -> tuple[Floats, Floats]:
     """Limits (K,) that contain a curve like the `replicates` (B, K) at all K points at once.
 
     Max-type: mean plus and minus c standard deviations, c the ceil((B + 1) probability)-th smallest

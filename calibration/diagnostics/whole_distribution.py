@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from saga.calibration.diagnostics.person_results import (
     EVENTS,
     QUESTION_ALPHA,
@@ -30,7 +28,6 @@ from saga.calibration.diagnostics.verdicts import (
 )
 from scipy import stats
 
-Array = NDArray[Any]
 PIT_BINS = (20, 10, 5)  # the first number with enough persons in each bin is taken
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.groups import Grouping, Labels, groupings, last_record_origins
 from saga.data.origins import Origins
 from saga.data.panel import Panel
@@ -24,7 +25,6 @@ from saga.errors import InputError, Problem, UsageError
 from saga.schema import MAX_AGE
 from saga.small_groups import MIN_PERSONS
 
-Array = NDArray[np.float64]
 Strata = NDArray[np.object_]  # (n,) the name of each person's stratum
 DEFAULT_GROUPINGS = ("age", "sex", "education_level")
 COHORT, DECADE = "cohort", 10  # born within the same ten years
@@ -77,8 +77,8 @@ class Target:
         )
 
     def weights(
-        self, labels: Labels, outcomes: Array, in_map: NDArray[np.bool_]
-    ) -> tuple[Array, dict[int, tuple[int, float]]]:
+        self, labels: Labels, outcomes: Floats, in_map: NDArray[np.bool_]
+    ) -> tuple[Floats, dict[int, tuple[int, float]]]:
         """Weights (n, H) of the calibration persons, and what they rest on by horizon.
 
         That is the number of strata with weights, and the share of the target persons who are in

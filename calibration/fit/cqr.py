@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from mapie.regression import ConformalizedQuantileRegressor
-from numpy.typing import NDArray
 from saga.calibration.fit.split_conformal import check_forecasts
 from sklearn.base import BaseEstimator, RegressorMixin
 
+from saga.arrays import Floats
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families.quantile_intervals import QUANTILE_INTERVALS, central_probabilities
@@ -27,11 +27,9 @@ from saga.distributions import Marginals
 from saga.requests import COVERAGE
 from saga.small_groups import MIN_PERSONS, neighbour_mean
 
-Array = NDArray[np.float64]
-
 
 def fit_cqr(
-    marginals: Marginals, outcomes: Array, coverage: Sequence[float] = COVERAGE
+    marginals: Marginals, outcomes: Floats, coverage: Sequence[float] = COVERAGE
 ) -> Calibrator:
     """A calibrator of method "cqr" from raw marginals (n, H) and outcomes (n, H), NaN if unknown.
 
@@ -62,7 +60,12 @@ def fit_cqr(
 
 
 def cqr_threshold(
-    lower: Array, upper: Array, outcomes: Array, coverage: float, *, neighbours: int = MIN_PERSONS
+    lower: Floats,
+    upper: Floats,
+    outcomes: Floats,
+    coverage: float,
+    *,
+    neighbours: int = MIN_PERSONS,
 ) -> float:
     """The threshold q, an amount, from quantiles `lower`, `upper` (n,) and outcomes (n,).
 
@@ -92,10 +95,10 @@ class _Column(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
     def __init__(self, column: int = 0) -> None:
         self.column = column
 
-    def fit(self, features: Array) -> _Column:
+    def fit(self, features: Floats) -> _Column:
         self.n_features_in_ = features.shape[1]
         self.fitted_ = True
         return self
 
-    def predict(self, features: Array) -> Array:
+    def predict(self, features: Floats) -> Floats:
         return np.asarray(features)[:, self.column]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from saga.calibration.fit.split_conformal import check_forecasts
 
+from saga.arrays import Floats
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.cross_fitted import CROSS_FITTED, FoldCounts
 from saga.conformal.families import FAMILIES, YEAR
@@ -23,12 +24,10 @@ from saga.requests import COVERAGE
 from saga.scores import pit_uniforms
 from saga.small_groups import MIN_PERSONS
 
-Array = NDArray[np.float64]
-
 
 def fit_cross_fitted(
     marginals: Marginals,
-    outcomes: Array,
+    outcomes: Floats,
     folds: NDArray[np.int64],
     coverage: Sequence[float] = COVERAGE,
 ) -> Calibrator:
@@ -48,7 +47,7 @@ def fit_cross_fitted(
     n_folds = len(marginals.members)
     if not n_folds:
         raise UsageError("Cross-fitting needs an ensemble. Train with `saga train --folds 5`.")
-    scores: dict[tuple[str, float], Array] = {}
+    scores: dict[tuple[str, float], Floats] = {}
     for k, member in enumerate(marginals.members):
         rows = np.flatnonzero(folds == k)
         unseen = replace(member.take(rows), recalibrated=True)
@@ -79,7 +78,7 @@ def fit_cross_fitted(
     )
 
 
-def smooth_counts(scores: Sequence[Array]) -> FoldCounts:
+def smooth_counts(scores: Sequence[Floats]) -> FoldCounts:
     """Counts of the scores of each fold at or above a score, without a single person's score.
 
     The scores of a fold between 0 and 1 are sorted and divided into blocks of 10 to 19 persons. At

@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from saga.calibration.fit.person_scores import pooled_quantile
 from saga.calibration.fit.split_conformal import in_map_fold
 
+from saga.arrays import Floats
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families import YEAR
 from saga.distributions import Marginals
 
-Array = NDArray[np.float64]
 MIN_EARLIER_PERSONS = 300  # with an outcome known by the origin year
 MIN_JUDGED_PERSONS = 30  # with their origin in this year
 MIN_YEARS = 5
 
 
 def fit_drift(
-    calibrator: Calibrator, marginals: Marginals, outcomes: Array, *, seed: int
+    calibrator: Calibrator, marginals: Marginals, outcomes: Floats, *, seed: int
 ) -> dict[tuple[int, float], tuple[float, int]]:
     """(Horizon, coverage) -> root mean square deviation of coverage, and the number of years.
 
@@ -52,7 +52,7 @@ def fit_drift(
 
 
 def deviation(
-    excess: Array,
+    excess: Floats,
     known_by: NDArray[np.int64],
     origin: NDArray[np.int64],
     year: int,
@@ -80,7 +80,7 @@ def deviation(
     return float((judged <= threshold).mean()) - coverage, variance
 
 
-def _excess_scores(calibrator: Calibrator, mapped: Marginals, outcomes: Array) -> Array:
+def _excess_scores(calibrator: Calibrator, mapped: Marginals, outcomes: Floats) -> Floats:
     """Score less the threshold in force, (n, H, L), of recalibrated marginals."""
     scores = YEAR.scores_by_coverage(mapped, outcomes, calibrator.coverage)
     horizons = range(1, mapped.n_horizons + 1)

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from saga.arrays import Floats
 from saga.data.groups import Labels, pair_groupings
 
-Array = NDArray[np.float64]
 BANDWIDTH = 0.02  # of the Gaussian that smooths the loss; scores are probabilities
 # Number of persons at which shrinkage halves an effect: true effects are about .03, and an
 # estimate from n persons has a standard error of about .3 / sqrt(n).
@@ -28,7 +28,7 @@ def design(
     labels: Labels,
     min_persons: int = MIN_GROUP_PERSONS,
     persons: NDArray[np.int64] | None = None,
-) -> tuple[list[str], Array]:
+) -> tuple[list[str], Floats]:
     """Names and indicators (n, d) of groups, without those that contain everybody.
 
     A group needs at least `min_persons` persons. `persons` (n,) says whose rows they are, if a
@@ -47,13 +47,13 @@ def design(
 
 
 def group_quantile(
-    scores: Array,
-    indicators: Array,
+    scores: Floats,
+    indicators: Floats,
     coverage: float,
     *,
     bandwidth: float = BANDWIDTH,
     shrinkage: float = SHRINKAGE,
-) -> tuple[float, Array]:
+) -> tuple[float, Floats]:
     """Intercept and shrunk effects (d,) of groups on the `coverage` quantile of the scores.
 
     Newton's method (a step that raises the loss is halved) on the smoothed pinball loss plus
@@ -73,7 +73,7 @@ def group_quantile(
     theta = np.zeros(features.shape[1])
     theta[0] = np.quantile(scores, coverage)
 
-    def loss_at(theta: Array) -> float:
+    def loss_at(theta: Floats) -> float:
         u = scores - features @ theta
         z = -u / bandwidth
         return float(
@@ -99,7 +99,7 @@ def group_quantile(
 
 
 def fit_shifts(
-    scores: Array, labels: Labels, coverage: float, persons: NDArray[np.int64] | None = None
+    scores: Floats, labels: Labels, coverage: float, persons: NDArray[np.int64] | None = None
 ) -> dict[str, float]:
     """Group -> its effect on the threshold of `scores` (n,) at `coverage`.
 

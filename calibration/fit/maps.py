@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from saga.calibration.fit.person_scores import PersonCounts
 
+from saga.arrays import Floats
 from saga.distributions import Marginals
 from saga.keyed_random import uniforms
 from saga.small_groups import MIN_PERSONS
 
-Array = NDArray[np.float64]
 MAX_BLOCKS = 198  # of a map
 MIN_MAP_PERSONS = 100  # persons that a map needs; with fewer the raw forecast is better
 _MAP_FOLDS = 5  # of the map fold, to choose how smooth a map is and how far it is shrunk
@@ -18,7 +18,7 @@ _MAP_BLOCKS = (10, 25, 70, MAX_BLOCKS)
 _MAP_WEIGHTS = np.linspace(0.0, 1.0, 11)
 
 
-def pit(marginals: Marginals, outcomes: Array, v: Array) -> Array:
+def pit(marginals: Marginals, outcomes: Floats, v: Floats) -> Floats:
     """Randomised probability integral transform of outcomes (n, H) with uniforms v (n, H).
 
     Uniform under the forecast: F(y) for positive y, and v times the probability of zero for y = 0
@@ -29,8 +29,8 @@ def pit(marginals: Marginals, outcomes: Array, v: Array) -> Array:
 
 
 def fit_map(
-    u: Array, map_persons: int = MIN_MAP_PERSONS, counts: PersonCounts | None = None
-) -> tuple[Array, Array]:
+    u: Floats, map_persons: int = MIN_MAP_PERSONS, counts: PersonCounts | None = None
+) -> tuple[Floats, Floats]:
     """The map R as knots (K,) and values (K,), from randomised PIT values `u` (n,).
 
     `u` is that of the map fold; with fewer than `map_persons` persons there is no map (empty
@@ -55,7 +55,7 @@ def fit_map(
     return knots, (1 - weight) * knots + weight * values
 
 
-def _choose_map(ordered: Array, fold: NDArray[np.int64], smallest: int) -> tuple[int, float]:
+def _choose_map(ordered: Floats, fold: NDArray[np.int64], smallest: int) -> tuple[int, float]:
     """The number of blocks and the weight with the best log score of values left out."""
     gain = np.zeros((len(_MAP_BLOCKS), len(_MAP_WEIGHTS)))
     for k in range(_MAP_FOLDS):
@@ -72,8 +72,8 @@ def _choose_map(ordered: Array, fold: NDArray[np.int64], smallest: int) -> tuple
 
 
 def empirical_map(
-    u: Array, blocks: int = MAX_BLOCKS, smallest: int = MIN_PERSONS
-) -> tuple[Array, Array]:
+    u: Floats, blocks: int = MAX_BLOCKS, smallest: int = MIN_PERSONS
+) -> tuple[Floats, Floats]:
     """The smoothed empirical distribution of `u` (n,), as knots (K,) and values (K,).
 
     Each inner knot is the average of a block of `smallest` neighbouring order statistics or more,

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
 from saga.small_groups import MIN_PERSONS, neighbour_mean
 
-Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 
@@ -32,8 +32,8 @@ def rank_needed(n: int, coverage: float, n_origins: int = 1) -> int:
 
 
 def weighted_quantile(
-    scores: Array,
-    weights: Array,
+    scores: Floats,
+    weights: Floats,
     coverage: float,
     *,
     heaviest: float = 1.0,
@@ -63,7 +63,7 @@ def weighted_quantile(
 
 
 def pooled_quantile(
-    scores: Array,
+    scores: Floats,
     persons: NDArray[np.int64],
     coverage: float,
     n_origins: int,
@@ -89,7 +89,7 @@ def pooled_quantile(
     return float(scores[order][k - 1 : k + first_rows[neighbours - 1]].mean())
 
 
-def effective_persons(weights: Array) -> float:
+def effective_persons(weights: Floats) -> float:
     """Effective sample size (sum w)^2 / sum w^2 (Kish 1965); n if all weights are equal."""
     total = float(weights.sum())
     return total * total / float((weights**2).sum()) if total > 0 else 0.0
@@ -107,10 +107,10 @@ class PersonCounts:
 
     persons: NDArray[np.int64]
     n_origins: int = 1
-    weights: Array | None = None
+    weights: Floats | None = None
 
     @classmethod
-    def of(cls, forecasts: Marginals, weights: Array | None = None) -> PersonCounts:
+    def of(cls, forecasts: Marginals, weights: Floats | None = None) -> PersonCounts:
         """The rows of `forecasts`.
 
         Raises UsageError if persons have different numbers of rows, or several and weights.
@@ -143,7 +143,7 @@ class PersonCounts:
         return len(rows) if self.n_origins == 1 else len(np.unique(self.persons[rows]))
 
     def thresholds(
-        self, scores: Mapping[float, Array], rows: Rows, h: int
+        self, scores: Mapping[float, Floats], rows: Rows, h: int
     ) -> dict[float, float | None]:
         """Coverage -> the threshold that is stored: None if persons are too few.
 
@@ -164,7 +164,7 @@ class PersonCounts:
             is_inside = self._surely_inside(of_rows, rows, h, coverage, level)
         return thresholds
 
-    def _threshold(self, scores: Array, rows: Rows, h: int, coverage: float) -> float | None:
+    def _threshold(self, scores: Floats, rows: Rows, h: int, coverage: float) -> float | None:
         if self.weights is None:
             q = pooled_quantile(scores, self.persons[rows], coverage, self.n_origins)
         else:
@@ -173,7 +173,7 @@ class PersonCounts:
         return q if math.isfinite(q) else None
 
     def _surely_inside(
-        self, scores: Array, rows: Rows, h: int, coverage: float, level: int
+        self, scores: Floats, rows: Rows, h: int, coverage: float, level: int
     ) -> NDArray[np.bool_]:
         """Whether each outcome is inside its set, whatever the scores of the new person are.
 

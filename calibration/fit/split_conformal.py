@@ -16,6 +16,7 @@ from saga.calibration.fit.group_shifts import fit_shifts
 from saga.calibration.fit.maps import MIN_MAP_PERSONS, empirical_map, fit_map, pit
 from saga.calibration.fit.person_scores import PersonCounts, Rows
 
+from saga.arrays import Floats
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import MIN_CELL_PERSONS, Calibrator
 from saga.conformal.families import BAND, FAMILIES, YEAR
@@ -36,7 +37,6 @@ from saga.requests import COVERAGE
 from saga.scores import pit_uniforms
 from saga.small_groups import MIN_PERSONS
 
-Array = NDArray[np.float64]
 Key = tuple[int, str]  # horizon and group of a cell
 TIE_TOLERANCE = 1e-9  # scores closer than this count as tied: averages of equal scores may differ
 
@@ -48,12 +48,12 @@ def in_map_fold(person_id: NDArray[np.str_], seed: int) -> NDArray[np.bool_]:
 
 def fit_calibration(
     marginals: Marginals,
-    outcomes: Array,
+    outcomes: Floats,
     *,
     seed: int,
     coverage: Sequence[float] = COVERAGE,
     map_persons: int = MIN_MAP_PERSONS,
-    weights: Array | None = None,
+    weights: Floats | None = None,
     realised: Marginals | None = None,
     paths: Paths | None = None,
 ) -> Calibrator:
@@ -135,7 +135,7 @@ def fit_calibration(
 def _fit_kinds(
     calibrator: Calibrator,
     mapped: Marginals,
-    outcomes: Array,
+    outcomes: Floats,
     in_map: NDArray[np.bool_],
     counts: PersonCounts,
     paths: Paths | None,
@@ -177,16 +177,16 @@ def _sum_shifts(
     members: Members,
     horizon: int,
     coverage: Sequence[float],
-) -> Array:
+) -> Floats:
     """Sums of the shifts of the persons' groups, (n, L) or (1, L), one of L per `coverage`."""
-    effects: dict[str, Array] = {}
+    effects: dict[str, Floats] = {}
     for j, share in enumerate(coverage):
         for group, effect in shifts.get((horizon, share), {}).items():
             effects.setdefault(group, np.zeros(len(coverage)))[j] = effect
     return sum_effects(effects, members, (len(coverage),))
 
 
-def _fit_band_scales(scores: Array, n_origins: int) -> dict[int, tuple[Array, Array]]:
+def _fit_band_scales(scores: Floats, n_origins: int) -> dict[int, tuple[Floats, Floats]]:
     """Horizon -> distribution function of the map fold's scores (n, H), as knots and values.
 
     A horizon with too few scores has none.
@@ -200,7 +200,7 @@ def _fit_band_scales(scores: Array, n_origins: int) -> dict[int, tuple[Array, Ar
     return band_scales
 
 
-def _increasing(knots: Array, values: Array) -> tuple[Array, Array]:
+def _increasing(knots: Floats, values: Floats) -> tuple[Floats, Floats]:
     """The map through the last value of every distinct knot, so that it has an inverse.
 
     It starts at (0, 0) and ends at (1, 1).
@@ -213,7 +213,7 @@ def _increasing(knots: Array, values: Array) -> tuple[Array, Array]:
 
 
 def check_forecasts(
-    marginals: Marginals, outcomes: Array, coverage: Sequence[float], *, one_origin: bool = False
+    marginals: Marginals, outcomes: Floats, coverage: Sequence[float], *, one_origin: bool = False
 ) -> None:
     """Raise UsageError unless each forecast has an outcome per horizon.
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from saga.training.data import Batch, make_batch
 from saga.training.masking import Masking
 
+from saga.arrays import Floats
 from saga.data.origins import Origins, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.distributions import Marginals
@@ -21,7 +22,6 @@ from saga.model import Saga
 from saga.requests import MAX_HORIZON
 from saga.scores import log_earnings, log_score
 
-Floats = NDArray[np.float64]
 # record: minus the log-likelihood under the weights, a mean over the person's years and gaps.
 # forecast: minus the log density of outcomes in an answer of the service (trees and calibration
 #     included), a mean over years ahead.

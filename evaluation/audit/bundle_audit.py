@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from saga.evaluation.audit.audit_signals import Queries
 from saga.evaluation.audit.bundle_scan import Finding, scan_bundle
 from saga.evaluation.audit.canaries import Canary, plant_canaries
@@ -24,6 +23,7 @@ from saga.evaluation.audit.record_inference import (
 from saga.evaluation.audit.shadow_models import SHARES, Recipe, train_shadows
 from saga.training.harness import RunFolder
 
+from saga.arrays import Bools
 from saga.bundle import Bundle, write_bundle
 from saga.data.origins import cut
 from saga.data.panel import Panel
@@ -38,7 +38,6 @@ from saga.schema import CATEGORICAL
 
 PAGE = "audit.html"
 _HEADING = "## Audit"
-Mask = NDArray[np.bool_]
 # An area below .55 leaves an attacker who guesses "member" or not right in at most 53 to 54 of 100
 # cases (of normal scores), where a coin is right in 50; above it the leak is called one.
 LARGEST_AREA = 0.55
@@ -166,7 +165,7 @@ def audit_bundle(
     }
 
 
-def groups_of(panel: Panel) -> dict[str, Mask]:
+def groups_of(panel: Panel) -> dict[str, Bools]:
     """The persons (n,) of each group that is judged apart, in the order of `Panel.persons`."""
     frame, n = panel.frame, panel.n_persons
     rare = np.zeros(n, dtype=bool)

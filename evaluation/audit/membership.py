@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from saga.evaluation.audit.audit_signals import SIGNALS
 from saga.evaluation.audit.shadow_models import INSIDE, OUTSIDE
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from saga.arrays import Bools, Floats
+
 FALSE_POSITIVES = (0.1, 0.01, 0.001)
 MIN_FALSE_POSITIVES = 10  # expected ones, for a rate to be printed
 MIN_GROUP = 30  # members, and others, of a group, for an area to be printed
@@ -73,7 +73,7 @@ def attack_numbers(scores: Floats, shadows: Floats, parts: NDArray[np.int64]) ->
     return numbers
 
 
-def _moments(values: Floats, chosen: Mask) -> tuple[Floats, Floats]:
+def _moments(values: Floats, chosen: Bools) -> tuple[Floats, Floats]:
     """Mean and standard deviation (n,) over the chosen shadows; NaN with fewer than two.
 
     A person's variance is shrunk to that of all, because few shadows estimate it badly.
@@ -92,9 +92,9 @@ def _moments(values: Floats, chosen: Mask) -> tuple[Floats, Floats]:
 
 def judge(
     numbers: Mapping[str, Floats],
-    is_member: Mask,
-    is_other: Mask,
-    groups: Mapping[str, Mask],
+    is_member: Bools,
+    is_other: Bools,
+    groups: Mapping[str, Bools],
     units: NDArray[np.int64],
     target: str,
     seed: int = 0,
@@ -135,7 +135,7 @@ def judge(
 
 def pooled(
     shadows: Floats, parts: NDArray[np.int64]
-) -> tuple[dict[str, Floats], Mask, Mask, NDArray[np.int64]]:
+) -> tuple[dict[str, Floats], Bools, Bools, NDArray[np.int64]]:
     """Each shadow as the target of an attack with the others, one after the other.
 
     Returns the numbers (K n,) of each attack, members, others, and the index of each person.
@@ -150,7 +150,7 @@ def pooled(
 
 
 def area_with_interval(
-    values: Floats, is_member: Mask, units: NDArray[np.int64], seed: int
+    values: Floats, is_member: Bools, units: NDArray[np.int64], seed: int
 ) -> tuple[float, float, float]:
     """The area under the curve, and its 95 % interval by resampling units with replacement."""
     level = np.unique(values, return_inverse=True)[1]
@@ -165,7 +165,7 @@ def area_with_interval(
     return round(area, 4), round(float(lower), 4), round(float(upper), 4)
 
 
-def _area(level: NDArray[np.int64], is_member: Mask, weight: Floats) -> float:
+def _area(level: NDArray[np.int64], is_member: Bools, weight: Floats) -> float:
     """Weighted share of pairs in which the member has the larger number; ties count half."""
     n = int(level.max()) + 1
     members = np.bincount(level, weight * is_member, n)

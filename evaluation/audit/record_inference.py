@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from saga.evaluation.audit.audit_signals import Queries, record_scores
 from saga.evaluation.audit.bundle_scan import rare_codes
 
+from saga.arrays import Bools, Floats
 from saga.bundle import Bundle
 from saga.data.panel import Panel
 from saga.distributions import Marginals
@@ -22,8 +23,6 @@ from saga.forecaster import Forecaster
 from saga.requests import QUANTILES
 from saga.schema import BY_NAME
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 ATTRIBUTES = ("disability_pension", "sickness_benefit", "birth_region")
 _MOST_CODES = 8
 _CLOSE = 0.002  # relative distance at which an amount counts as given away
@@ -43,7 +42,7 @@ class Difference:
     upper: float
 
     @classmethod
-    def of(cls, what: str, hits: Floats, is_member: Mask, is_other: Mask) -> Difference | None:
+    def of(cls, what: str, hits: Floats, is_member: Bools, is_other: Bools) -> Difference | None:
         """The difference of shares of hits (n,), NaN where unknown; None without persons."""
         known = np.isfinite(hits)
         inside, outside = hits[is_member & known], hits[is_other & known]
@@ -64,7 +63,7 @@ class Difference:
 
 
 def infer_attributes(
-    forecaster: Forecaster, panel: Panel, is_member: Mask, is_other: Mask, seed: int
+    forecaster: Forecaster, panel: Panel, is_member: Bools, is_other: Bools, seed: int
 ) -> list[Difference]:
     """How often the likeliest value of a hidden attribute is the true one.
 
@@ -112,7 +111,7 @@ def _with_value(panel: Panel, name: str, value: object) -> Panel:
 
 
 def extract_top_earnings(
-    forecaster: Forecaster, queries: Queries, is_member: Mask, is_other: Mask
+    forecaster: Forecaster, queries: Queries, is_member: Bools, is_other: Bools
 ) -> list[Difference]:
     """How often an answer for a top earner has a figure within .2 % of a later true amount.
 
@@ -139,7 +138,7 @@ def extract_top_earnings(
     return results
 
 
-def top_earners(panel: Panel) -> Mask:
+def top_earners(panel: Panel) -> Bools:
     """The one per cent (n,) of persons with the largest amounts of a year."""
     largest = panel.frame.group_by("person_id", maintain_order=True).agg(pl.col("earnings").max())
     amounts = largest["earnings"].fill_null(0.0).to_numpy()

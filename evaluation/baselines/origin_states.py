@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from saga.evaluation.baselines.person_states import States, known_states
 
+from saga.arrays import Array
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.paths import Paths
 from saga.trees.earnings_ranks import no_history_error
-
-Array = NDArray[Any]
 
 
 def identities(origins: Origins) -> list[tuple[str, int]]:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
-from numpy.typing import NDArray
 
+from saga.arrays import Array
 from saga.data.panel import Panel
 from saga.schema import BY_NAME
 
 CODES = {"sex": BY_NAME["sex"].codes, "education_level": BY_NAME["education_level"].codes}
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

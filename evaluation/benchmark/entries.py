@@ -22,6 +22,7 @@ from saga.evaluation.contestants import Contestant
 from saga.evaluation.scoring.evaluation_settings import Setting
 from saga.evaluation.scoring.year_forecasts import YearForecasts
 
+from saga.arrays import Floats
 from saga.data.origins import Origins
 from saga.data.panel import FLOOR, Panel
 from saga.distributions import Marginals
@@ -29,7 +30,6 @@ from saga.errors import InputError, Problem
 from saga.requests import COVERAGE, QUANTILES, percent_label
 from saga.schema import MAX_AGE
 
-Array = NDArray[np.float64]
 KEYS = ("person_id", "horizon")
 REQUIRED = (*KEYS, *(f"q{percent_label(level)}" for level in QUANTILES), "p_zero")
 _QUANTILE = re.compile(r"q(\d{2}(?:[._]\d+)?)")
@@ -49,7 +49,7 @@ class Entry:
 
     name: str
     marginals: Marginals
-    means: Array
+    means: Floats
 
     def forecasts(
         self, past: Panel, origins: Origins, *, horizons: Sequence[int], n_paths: int, seed: int
@@ -123,8 +123,8 @@ def read_entry(
 
 
 def grid_of_quantiles(
-    levels: Array, quantiles: Array, p_zero: Array, floor: float | None = FLOOR
-) -> tuple[Array, Array]:
+    levels: Floats, quantiles: Floats, p_zero: Floats, floor: float | None = FLOOR
+) -> tuple[Floats, Floats]:
     """Grid and CDF (n, H, L + 2) of quantiles (n, H, L) at `levels` (L,) and `p_zero` (n, H).
 
     The form is stated at the head of this module. Where no quantile is positive, the probability

@@ -16,15 +16,15 @@ from saga.evaluation.scoring.ensemble_scores import crps
 from saga.evaluation.scoring.evaluation_settings import Setting
 from saga.evaluation.scoring.metrics import CLUSTER
 
+from saga.arrays import Floats
 from saga.scores import interval_score
 
-Array = NDArray[np.float64]
 COVERAGE = 0.9
 
 
 def score_totals(
     model: str,
-    means: Array,
+    means: Floats,
     paths: NDArray[np.float32] | None,
     setting: Setting,
     horizons: Sequence[int],
@@ -77,9 +77,7 @@ def score_totals(
     return pl.DataFrame(rows, schema_overrides={"horizon": pl.Int32, "se": pl.Float64})
 
 
-def _scores(
-    forecast: float, futures: NDArray[np.float64] | None, outcome: float
-) -> Iterator[tuple[str, float]]:
+def _scores(forecast: float, futures: Floats | None, outcome: float) -> Iterator[tuple[str, float]]:
     """Name and score of one total."""
     error = forecast / outcome - 1
     yield "total_bias", error

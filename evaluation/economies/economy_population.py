@@ -7,11 +7,11 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.evaluation.economies.random_draws import Floats, ParameterDraws
+from saga.evaluation.economies.random_draws import ParameterDraws
 
+from saga.arrays import Floats, Ints
 from saga.schema import MAX_AGE, MIN_AGE
 
-Ints = NDArray[np.int64]
 _N_LEVELS = 4  # of education
 _MIN_YEARS = 12  # in which a person has the ages of a panel
 _OLDEST_START = 35  # largest age of a panel of cohorts in its first year

@@ -12,8 +12,10 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.evaluation.economies.random_draws import Floats, ParameterDraws
+from saga.evaluation.economies.random_draws import ParameterDraws
 from scipy.special import expit, logit
+
+from saga.arrays import Floats
 
 _LONGEST_DURATION = 8  # years without work that change the odds of return
 _LONG_SCAR = 4.0  # years without work beyond which the loss grows no more

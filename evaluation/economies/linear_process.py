@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from saga.evaluation.economies.random_draws import Floats, ParameterDraws, draw_mixture
+from saga.evaluation.economies.random_draws import ParameterDraws, draw_mixture
 from saga.evaluation.textbook.gkos_process import Mixture
+
+from saga.arrays import Floats
 
 _LARGEST_RHO = 0.999  # of a person, if persons differ in persistence
 

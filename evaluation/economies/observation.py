@@ -11,12 +11,11 @@ from typing import Self
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
-from saga.evaluation.economies.random_draws import Floats, ParameterDraws, draw_mixture
+from saga.evaluation.economies.random_draws import ParameterDraws, draw_mixture
 from saga.evaluation.textbook.gkos_process import Mixture
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from saga.arrays import Bools, Floats, Ints
+
 LAST_YEAR = 2022  # of every economy: years have no meaning but their distance
 MAX_YEARS = 50  # length of a panel
 

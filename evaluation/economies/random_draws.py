@@ -6,12 +6,10 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from saga.evaluation.textbook.gkos_process import Mixture
 
+from saga.arrays import Floats
 from saga.keyed_random import Part, encode
-
-Floats = NDArray[np.float64]
 
 
 def random_stream(*key: Part) -> np.random.Generator:

@@ -12,15 +12,16 @@ from typing import Self
 
 import numpy as np
 import polars as pl
-from saga.evaluation.economies.economy_population import Ints, Population, WageProfile
+from saga.evaluation.economies.economy_population import Population, WageProfile
 from saga.evaluation.economies.employment_spells import EmploymentSpells, Work
 from saga.evaluation.economies.linear_process import LinearProcess
 from saga.evaluation.economies.nonlinear_process import NonlinearProcess
 from saga.evaluation.economies.observation import LAST_YEAR
-from saga.evaluation.economies.random_draws import Floats, ParameterDraws
+from saga.evaluation.economies.random_draws import ParameterDraws
 from saga.evaluation.economies.wage_adjustment import hold_wages
 from saga.evaluation.textbook.gkos_process import GkosProcess
 
+from saga.arrays import Floats, Ints
 from saga.schema import EDUCATION_LEVELS, MAX_AGE, MIN_AGE
 
 WageProcess = LinearProcess | NonlinearProcess | GkosProcess

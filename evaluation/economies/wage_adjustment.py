@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from saga.evaluation.economies.random_draws import Floats
+
+from saga.arrays import Floats
 
 
 def hold_wages(logs: Floats, rate: float, rng: np.random.Generator) -> Floats:

@@ -21,6 +21,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
+from saga.arrays import Floats, Ints
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
@@ -33,7 +34,7 @@ from saga.register.simulation.cohort_simulation import (
     simulate_years,
 )
 from saga.register.simulation.generation import MAX_PERSONS
-from saga.register.simulation.life_state import Floats, Ints, LifeState, Presence
+from saga.register.simulation.life_state import LifeState, Presence
 from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import cohort_sizes
 from saga.schema import MAX_AGE

@@ -28,7 +28,8 @@ from saga.evaluation.scoring.gap import CLAIRVOYANT
 from saga.evaluation.scoring.metrics import CLUSTER, percent_names
 from scipy import stats
 
-Array = NDArray[np.float64]
+from saga.arrays import Floats
+
 Codes = NDArray[np.int64]
 BUNDLE_NAME = "saga"  # name of the judged bundle in tables; all others are compared with it
 VARIANT = "saga:"  # prefix of the names of the model's variants, which are no competitors
@@ -172,7 +173,7 @@ def _group_masks(labels: pl.DataFrame) -> Iterator[tuple[str, NDArray[np.bool_]]
             yield f"{name}={label}", (labels[name] == label).fill_null(False).to_numpy()
 
 
-def clustered_test(d: Array, cluster: Codes) -> dict[str, Any] | None:
+def clustered_test(d: Floats, cluster: Codes) -> dict[str, Any] | None:
     """Mean of `d` (n,), its standard error clustered by `cluster` (n,), t and p.
 
     The variance has the C / (C - 1) correction. None with one cluster.
@@ -181,7 +182,7 @@ def clustered_test(d: Array, cluster: Codes) -> dict[str, Any] | None:
     return _tested(float(d.mean()), variance, clusters) if clusters > 1 else None
 
 
-def two_way_test(d: Array, first: Codes, second: Codes) -> dict[str, Any] | None:
+def two_way_test(d: Floats, first: Codes, second: Codes) -> dict[str, Any] | None:
     """As `clustered_test`, clustered in two dimensions (Cameron, Gelbach and Miller 2011).
 
     The variance is that by the first dimension plus that by the second less that by both, and at
@@ -195,7 +196,7 @@ def two_way_test(d: Array, first: Codes, second: Codes) -> dict[str, Any] | None
     return _tested(float(d.mean()), max(v1 + v2 - v12, v1, v2), min(c1, c2))
 
 
-def diebold_mariano_test(d: Array, year: Codes, horizon: int) -> dict[str, Any] | None:
+def diebold_mariano_test(d: Floats, year: Codes, horizon: int) -> dict[str, Any] | None:
     """The test of equal scores over T consecutive origin years.
 
     `d` (n,) are differences of forecasts `horizon` years ahead from the origin `year` (n,). A year
@@ -214,7 +215,7 @@ def diebold_mariano_test(d: Array, year: Codes, horizon: int) -> dict[str, Any] 
     return _tested(float(d.mean()), variance / len(d) ** 2 / correction, years)
 
 
-def adjust_holm(p: Array) -> Array:
+def adjust_holm(p: Floats) -> Floats:
     """p-values (m,) adjusted for the number of tests (Holm 1979); NaN stays.
 
     The k-th smallest is multiplied by m - k + 1; the result is at least that of the smaller ones.
@@ -284,7 +285,7 @@ def _join(items: Iterable[Any]) -> str:
     return ", ".join(str(item) for item in items)
 
 
-def _cluster_variance(e: Array, cluster: Codes) -> tuple[int, float]:
+def _cluster_variance(e: Floats, cluster: Codes) -> tuple[int, float]:
     _, codes = np.unique(cluster, return_inverse=True)
     sums = np.bincount(codes, weights=e)
     count = len(sums)

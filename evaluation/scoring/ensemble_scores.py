@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.panel import FLOOR
 from saga.requests import QUANTILES
 from saga.scores import log_earnings
 
-Array = NDArray[np.float64]
 Numbers = NDArray[np.floating[Any]]
 
 
-def crps(samples: Numbers, outcomes: Numbers) -> Array:
+def crps(samples: Numbers, outcomes: Numbers) -> Floats:
     """Fair ensemble CRPS (Ferro 2014), in the unit of the samples.
 
     Mean |x - y| less half the mean |x - x'| over different members. Its expectation does not depend
@@ -32,16 +32,16 @@ def crps(samples: Numbers, outcomes: Numbers) -> Array:
         raise ValueError("the fair CRPS needs at least 2 samples")
     distance = np.abs(ordered - np.asarray(outcomes)[..., None]).mean(axis=-1)
     # The sum of x_j - x_i over i < j in sorted order: the i-th smallest counts 2i - M - 1 times.
-    spread: Array = ordered @ (2.0 * np.arange(1, m + 1) - m - 1) / (m * (m - 1))
+    spread: Floats = ordered @ (2.0 * np.arange(1, m + 1) - m - 1) / (m * (m - 1))
     return np.asarray(distance - spread, dtype=np.float64)
 
 
-def crps_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
+def crps_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Floats:
     """Fair CRPS in log of max(earnings, floor)."""
     return crps(log_earnings(samples, floor), log_earnings(outcomes, floor))
 
 
-def absolute_error_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
+def absolute_error_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Floats:
     """|median - outcome| in log earnings; its mean is `mae_log`."""
     return np.asarray(
         np.abs(np.median(log_earnings(samples, floor), axis=-1) - log_earnings(outcomes, floor)),
@@ -49,7 +49,7 @@ def absolute_error_log(samples: Numbers, outcomes: Numbers, floor: float | None 
     )
 
 
-def squared_error_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
+def squared_error_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Floats:
     """(mean - outcome) squared in log earnings; the root of its mean is `rmse_log`."""
     return np.asarray(
         (log_earnings(samples, floor).mean(axis=-1) - log_earnings(outcomes, floor)) ** 2,
@@ -62,7 +62,7 @@ def pinball_log(
     outcomes: Numbers,
     floor: float | None = FLOOR,
     quantiles: Sequence[float] = QUANTILES,
-) -> Array:
+) -> Floats:
     """Pinball loss in log earnings, the mean over `quantiles`."""
     q = np.asarray(quantiles)
     forecast = np.moveaxis(np.quantile(log_earnings(samples, floor), q, axis=-1), 0, -1)
@@ -70,13 +70,13 @@ def pinball_log(
     return np.asarray(np.maximum(q * error, (q - 1) * error).mean(axis=-1), dtype=np.float64)
 
 
-def brier_zero(samples: Numbers, outcomes: Numbers) -> Array:
+def brier_zero(samples: Numbers, outcomes: Numbers) -> Floats:
     """Brier score of the probability of exactly zero earnings."""
     missing = np.isnan(outcomes) | np.isnan(samples).any(axis=-1)
     return np.where(missing, np.nan, ((samples == 0).mean(axis=-1) - (outcomes == 0)) ** 2)
 
 
-def logscore(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
+def logscore(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Floats:
     """Log score: minus the log of the forecast probability (or density), in nats.
 
     The forecast is a point mass at zero plus a density of log earnings. The mass is
@@ -105,7 +105,7 @@ def logscore(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -
     return scores
 
 
-def _density_of_log(x: Array, t: Array, fallback_centre: float) -> Array:
+def _density_of_log(x: Floats, t: Floats, fallback_centre: float) -> Floats:
     """Density at `t` (n,) of the logs of the positive samples in `x` (n, M).
 
     A Gaussian kernel estimate with one Cauchy kernel more, so that the density is nowhere zero.
@@ -117,7 +117,7 @@ def _density_of_log(x: Array, t: Array, fallback_centre: float) -> Array:
     enough = count >= 2
     count_or_one = np.maximum(count, 1)
 
-    def quantile(q: float) -> Array:
+    def quantile(q: float) -> Floats:
         position = x.shape[-1] - count_or_one + q * (count_or_one - 1)
         low, rows = position.astype(np.int64), np.arange(len(x))
         above = logs[rows, np.minimum(low + 1, x.shape[-1] - 1)]
@@ -138,7 +138,7 @@ def _density_of_log(x: Array, t: Array, fallback_centre: float) -> Array:
     return np.asarray(np.where(enough, (kernels + cauchy) / (count + 1), cauchy))
 
 
-def pit(samples: Numbers, outcomes: Numbers, v: Array) -> Array:
+def pit(samples: Numbers, outcomes: Numbers, v: Floats) -> Floats:
     """Randomised probability integral transform (#{x < y} + v (1 + #{x = y})) / (M + 1).
 
     v is uniform on (0, 1). Exactly uniform if outcome and samples are exchangeable, atoms included
@@ -153,7 +153,7 @@ def pit(samples: Numbers, outcomes: Numbers, v: Array) -> Array:
 
 def sample_scores(
     samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR
-) -> dict[str, Array]:
+) -> dict[str, Floats]:
     """All scores that need only samples, by their names in the metrics table.
 
     `rmse_log` contains squared errors.

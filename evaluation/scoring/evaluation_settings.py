@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from saga.evaluation.scoring.futures import true_futures
 
+from saga.arrays import Array
 from saga.data.origins import (
     Origins,
     cut,
@@ -35,7 +35,6 @@ from saga.register.validation.register_arrays import (
 )
 from saga.requests import MAX_HORIZON
 
-Array = NDArray[Any]
 SampleName = Literal["all", "paper"]
 SplitName = Literal["person", "cohort"]
 # Birth years of the parts of the paper's split by cohort.

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from numpy.typing import NDArray
 from saga.evaluation.scoring.metrics import METRICS, percent_names
 from saga.evaluation.scoring.year_forecasts import YearForecasts
 
+from saga.arrays import Array
 from saga.requests import COVERAGE
 from saga.scores import covered, interval_score
 
-Array = NDArray[Any]
 SCORES_VERSION = 2
 SCHEMA = pa.schema(
     [

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from saga.evaluation.scoring.ensemble_scores import sample_scores
 
+from saga.arrays import Array
 from saga.conformal.families import YEAR
 from saga.distributions import Marginals
 from saga.requests import COVERAGE
 from saga.scores import marginal_scores
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

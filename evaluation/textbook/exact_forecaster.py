@@ -19,6 +19,7 @@ from saga.evaluation.textbook.gkos_process import GkosProcess
 from saga.evaluation.textbook.kalman_filter import KalmanFilter
 from saga.evaluation.textbook.particle_filter import GkosFilter
 
+from saga.arrays import Floats
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
@@ -26,7 +27,6 @@ from saga.keyed_random import uniform_rows
 from saga.paths import Paths
 from saga.schema import MAX_AGE
 
-Floats = NDArray[np.float64]
 BLOCK = 64  # persons whose random numbers are in memory at once
 
 

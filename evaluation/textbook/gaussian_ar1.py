@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from saga.evaluation.textbook.textbook_register import RegisterProcess
 from scipy.special import ndtri
 
-Floats = NDArray[np.float64]
+from saga.arrays import Floats
+
 Ages = NDArray[Any] | int
 
 # SEK of 2022 for a thousand dollars of 2010: 7.20 SEK per dollar on average in 2010 (Riksbank, from

@@ -19,11 +19,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from saga.evaluation.textbook.gaussian_ar1 import THOUSAND_DOLLARS, Ages, LogProfile
 from scipy.special import expit, ndtri
 
-Floats = NDArray[np.float64]
+from saga.arrays import Floats
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
 from scipy.special import ndtri
 
-Floats = NDArray[np.float64]
+from saga.arrays import Floats
 
 
 @dataclass(frozen=True)

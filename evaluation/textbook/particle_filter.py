@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from saga.evaluation.textbook.gkos_process import GkosProcess, Mixture
 from scipy.special import expit, gammaln, log_ndtr, logsumexp
 
+from saga.arrays import Floats
 from saga.schema import MAX_AGE
 
-Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
 RADIUS = 5.0  # of the disc of particles, in prior standard deviations: 4e-6 of the prior is outside

@@ -17,11 +17,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga import schema
+from saga.arrays import Floats
 from saga.data.deflation import real_factors
 from saga.data.facts import shipped_facts
 from saga.register.simulation.cohort_simulation import CHUNK, RegisterSettings, random_stream
 
-Floats = NDArray[np.float64]
 SERIALS = 10_000_000  # a person's number is birth year * SERIALS + serial number
 
 

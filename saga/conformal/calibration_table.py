@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.conformal.cross_fitted import FoldCounts
 from saga.conformal.families import FAMILIES, YEAR
 from saga.conformal.families.quantile_intervals import QUANTILE_INTERVALS
@@ -40,7 +40,6 @@ from saga.requests import CalibrationMethod
 if TYPE_CHECKING:
     from saga.conformal.calibrator import Calibrator
 
-Array = NDArray[np.float64]
 _Row = tuple[str, int | None, str, float | None, float | None, float | None, int | None, str | None]
 _Part = Mapping[str, list[Any]]  # the columns of the rows with one kind, horizon and group
 
@@ -158,7 +157,7 @@ def calibration_method(table: pl.DataFrame | None) -> CalibrationMethod | None:
 
 
 def _map_rows(
-    kind: str, cell: tuple[int, str], knots: Array, values: Array, n: int | None
+    kind: str, cell: tuple[int, str], knots: Floats, values: Floats, n: int | None
 ) -> list[_Row]:
     return [(kind, *cell, None, k, v, n, "A") for k, v in zip(knots, values, strict=True)]
 

@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.conformal.calibration_table import ALL, read_parts, table_of
 from saga.conformal.cross_fitted import CROSS_FITTED, CrossFittedCounts, FoldCounts
 from saga.conformal.families import PRESENT_VALUE, YEAR
@@ -31,8 +32,6 @@ from saga.data.groups import Grouping
 from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
 from saga.requests import CalibrationMethod
-
-Array = NDArray[np.float64]
 
 # With fewer persons, rounding makes a threshold noticeably larger. The report warns of this,
 # and groups have no cells.
@@ -95,14 +94,14 @@ class Calibrator:
     cells: Mapping[tuple[int, str], Cell] = field(default_factory=dict)
     shifts: Mapping[tuple[int, float], Mapping[str, float]] = field(default_factory=dict)
     thresholds_of_kind: Mapping[tuple[str, int], KindThresholds] = field(default_factory=dict)
-    band_scales: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
+    band_scales: Mapping[int, tuple[Floats, Floats]] = field(default_factory=dict)
     origin_years: Mapping[tuple[int, str], int] = field(default_factory=dict)
     grouping: Grouping | None = None
     extrapolated: bool = False
     drift: Mapping[tuple[int, float], tuple[float, int]] = field(default_factory=dict)
     year: SetFamily = YEAR
     fold_counts: Mapping[tuple[str, int, float], FoldCounts] = field(default_factory=dict)
-    moves: Mapping[tuple[int, str], tuple[Array, Array]] = field(default_factory=dict)
+    moves: Mapping[tuple[int, str], tuple[Floats, Floats]] = field(default_factory=dict)
 
     @classmethod
     def from_table(cls, table: pl.DataFrame) -> Calibrator:

@@ -18,15 +18,15 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.conformal.families.set_family import SMALLEST_AMOUNT, Ends, SetFamily
 from saga.conformal.families.year import YEAR
 from saga.conformal.intervals import Intervals, latest
 from saga.distributions import Marginals
 from saga.training_records import Guarantee
 
-Array = NDArray[np.float64]
 # Scores (n, H, P) of amounts (n, H, P) under the distributions of a member.
-Scorer = Callable[[Marginals, Array], Array]
+Scorer = Callable[[Marginals, Floats], Floats]
 CROSS_FITTED = "cross-fitted"  # the cell of sets that use the scores of all folds
 _SUBDIVISIONS = 16  # of the grid interval in which an end lies
 _BLOCK_PERSONS = 256  # persons whose grids are in memory at the same time
@@ -41,8 +41,8 @@ class FoldCounts:
     fold has too few persons.
     """
 
-    knots: tuple[Array, ...]
-    counts: tuple[Array, ...]
+    knots: tuple[Floats, ...]
+    counts: tuple[Floats, ...]
     n: tuple[int, ...]
 
     @property
@@ -56,7 +56,7 @@ class FoldCounts:
             return False
         return (1 + sum(float(c[-1]) for c in self.counts)) / (self.n_persons + 1) <= 1 - coverage
 
-    def p_values(self, scores: Array) -> Array:
+    def p_values(self, scores: Floats) -> Floats:
         """p(y) from the scores (K, ...) of amounts under each member; NaN stays NaN."""
         above = np.zeros(scores.shape[1:])
         for s, knots, counts, n in zip(scores, self.knots, self.counts, self.n, strict=True):
@@ -183,7 +183,7 @@ def _hulls(
     amount has p(y) > alpha, the set is the amount with the largest p-value.
     """
 
-    def p_values(amounts: Array) -> Array:
+    def p_values(amounts: Floats) -> Floats:
         scores = np.stack([scorer(member, amounts) for member in marginals.members])
         columns = [counts.p_values(scores[:, :, h]) for h, counts in enumerate(fold_counts)]
         return np.stack(columns, axis=1)
@@ -212,7 +212,7 @@ def _hulls(
     return lower, np.where(nothing & zero, 0.0, upper), zero
 
 
-def _crossing(logs: Array, p: Array, alpha: float) -> Array:
+def _crossing(logs: Floats, p: Floats, alpha: float) -> Floats:
     """Where p (n, H, P) rises above alpha for the first time, between the points `logs`."""
     after = np.where((p > alpha).any(-1), (p > alpha).argmax(-1), p.shape[-1] - 1)[..., None]
     before = np.maximum(after - 1, 0)

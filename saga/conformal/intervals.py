@@ -9,11 +9,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.distributions import Marginals
 from saga.scores import covered
 from saga.training_records import Guarantee, guarantee_of
 
-Array = NDArray[np.float64]
 Value = TypeVar("Value")
 MEDIAN_COVERAGE = 0.5  # of the smallest sets that contain the median
 
@@ -61,8 +61,8 @@ class Intervals:
     """
 
     coverage: tuple[float, ...]
-    lower: Array
-    upper: Array
+    lower: Floats
+    upper: Floats
     includes_zero: NDArray[np.bool_]
     guarantee: NDArray[np.str_]
     cell: NDArray[np.str_]
@@ -86,7 +86,7 @@ class Intervals:
             guarantee=self.guarantee[..., columns],
         )
 
-    def containing(self, median: Array) -> Intervals:
+    def containing(self, median: Floats) -> Intervals:
         """The sets, of which those of 50 % and more are extended to the median (n, H).
 
         Without this, a threshold below 50 % puts the median outside a set that begins at zero. No
@@ -101,6 +101,6 @@ class Intervals:
             includes_zero=self.includes_zero | (extended & at_zero),
         )
 
-    def covered(self, outcomes: Array) -> Array:
+    def covered(self, outcomes: Floats) -> Floats:
         """Whether each outcome (n, H) is in its set, 1 or 0 (n, H, L); NaN if either is missing."""
         return covered(outcomes[:, :, None], self.lower, self.upper, self.includes_zero)

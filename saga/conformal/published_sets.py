@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families import AT_LEAST, AT_MOST, POSITIVE, PRESENT_VALUE
 from saga.conformal.families.present_value import SimulatedValues
@@ -15,8 +16,6 @@ from saga.conformal.families.quantile_intervals import central_probabilities
 from saga.conformal.intervals import Intervals
 from saga.distributions import Marginals
 from saga.requests import RATE
-
-Array = NDArray[np.float64]
 
 
 def one_sided_limits(
@@ -61,8 +60,8 @@ class ValueIntervals:
     `lower` and `upper` (n, L) are in real money of the panel, NaN if `guarantee` (n, L) is "none".
     """
 
-    lower: Array
-    upper: Array
+    lower: Floats
+    upper: Floats
     guarantee: NDArray[np.str_]
 
     @classmethod
@@ -77,7 +76,7 @@ class ValueIntervals:
         lower, upper = (values.quantiles(p) for p in central_probabilities(coverage))
         return cls(lower, upper, np.full(lower.shape, "extrapolated"))
 
-    def moved(self, by: Array) -> ValueIntervals:
+    def moved(self, by: Floats) -> ValueIntervals:
         """The intervals after `by` (n, 1) is added to the values; none where it is NaN."""
         guarantee = np.where(np.isnan(by), "none", self.guarantee)
         return ValueIntervals(self.lower + by, self.upper + by, guarantee)

@@ -12,12 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.distributions import Marginals, interpolate_rows
 from saga.paths import Paths
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +31,8 @@ class Cell:
         n_threshold: Number of persons in the threshold fold.
     """
 
-    knots: Array
-    values: Array
+    knots: Floats
+    values: Floats
     n_map: int
     thresholds: Mapping[float, float | None]
     n_threshold: int

@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.conformal.calibration_table import ALL
 from saga.conformal.families.set_family import KindThresholds, SetFamily
 from saga.conformal.families.year import YEAR
@@ -24,10 +25,9 @@ from saga.distributions import Marginals
 from saga.person_forecasts import PersonForecasts
 from saga.training_records import Guarantee
 
-Array = NDArray[np.float64]
 Words = NDArray[np.str_]
 _Fitted = list[tuple[int, str | None, int]]
-_OfGroups = tuple[Array, Words, Words, dict[str, Array]]
+_OfGroups = tuple[Floats, Words, Words, dict[str, Floats]]
 Label = TypeVar("Label", str, tuple[str, ...])
 # Which groups n persons belong to: the names of all groups, such as "sex=female"; and one array
 # (n,) per grouping, the position of each person's group among the names.
@@ -154,7 +154,7 @@ class SplitThresholds:
 
     def person_thresholds(
         self, marginals: Marginals, horizons: Sequence[int]
-    ) -> tuple[Array, Words, Words]:
+    ) -> tuple[Floats, Words, Words]:
         """Each person's thresholds of the sets of a year: those of the cell, and group shifts.
 
         Thresholds (n, H, L), NaN without one, which do not decrease with the coverage; their
@@ -185,7 +185,7 @@ class SplitThresholds:
         """
         shape = (len(horizons), len(self.coverage))
         q, guarantees = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
-        cells, effects = np.full(shape[0], "", dtype="<U40"), dict[str, Array]()
+        cells, effects = np.full(shape[0], "", dtype="<U40"), dict[str, Floats]()
         for i, horizon in enumerate(horizons):
             for j, share in enumerate(self.coverage):
                 threshold, guarantee, key = self.cell_threshold(horizon, share, groups)
@@ -197,7 +197,7 @@ class SplitThresholds:
                     effects.setdefault(group, np.zeros(shape))[i, j] = effect
         return q, guarantees, cells, effects
 
-    def nested_thresholds(self, family: SetFamily, horizon: int) -> tuple[Array, list[Guarantee]]:
+    def nested_thresholds(self, family: SetFamily, horizon: int) -> tuple[Floats, list[Guarantee]]:
         """Thresholds (L,) of one of FAMILIES for all coverages, not decreasing, and guarantees.
 
         `horizon` is a number of years for path bands and present values. Guarantees are those of
@@ -261,7 +261,7 @@ def is_shifted(cell: str) -> bool:
     return not cell.startswith("profile=")
 
 
-def sum_effects(effects: Mapping[str, Array], members: Members, shape: tuple[int, ...]) -> Array:
+def sum_effects(effects: Mapping[str, Floats], members: Members, shape: tuple[int, ...]) -> Floats:
     """Sums of the effects of the persons' groups, (n, *shape), or (1, *shape) without groups."""
     names, by_grouping = members
     total = np.zeros((1, *shape))

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.origins import Origins, eligible_origins
 from saga.data.panel import Panel
 from saga.keyed_random import uniform_each
@@ -66,7 +67,6 @@ _REGION_KINDS = {"sweden": "sweden", **dict.fromkeys(EUROPE, "europe")}
 _COUNTY_KINDS = dict.fromkeys(METROPOLITAN, "metropolitan") | dict.fromkeys(NORTH, "north")
 _NEVER = -1  # the origin of a person without one: no year is before it
 Labels = Mapping[str, NDArray[np.str_]]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

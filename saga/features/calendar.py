@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.macro.history import MacroHistory, log_wage_index
 
-Floats = NDArray[np.float64]
 MACRO_FEATURES = 4  # covariates of a year, see `macro_features`
 PATH_FEATURES = MACRO_FEATURES + 3  # and their means since the origin, see `path_features`
 CLIP = 5.0  # standardised features stay within this many standard deviations

@@ -12,11 +12,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.panel import Panel
 from saga.schema import MONEY
 from saga.small_groups import MIN_PERSONS, neighbour_mean
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 PROPERTIES = ("amount", "zero_share", "volatility", "n_years")
 # Quantiles of the distributions that a bundle stores.

@@ -19,6 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga import schema
+from saga.arrays import Floats
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
 from saga.features.calendar import CLIP, Calendar
@@ -27,7 +28,6 @@ from saga.features.units import IDENTITY, STANDARD_QUARTILES, Units
 from saga.small_groups import MIN_PERSONS, frequent_codes, person_quantiles
 from saga.training_records import TrainingRecords
 
-Floats = NDArray[np.float64]
 OTHER = tuple(name for name in schema.CONTINUOUS if name != "earnings")
 _LOGGED = (*(name for name in schema.MONEY if name != "earnings"), "employer_size")
 # Inputs of the network that are not columns, for `Transforms.without`.

@@ -13,9 +13,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.schema import MAX_AGE, MIN_AGE
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.integer[Any]]
 _N_AGES = MAX_AGE - MIN_AGE + 1
 _MIN_RECORDS = 10  # an age with fewer records has the level of the nearest age with enough

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.macro.moving_mean import GrowthTrend, path_normals
 
-Floats = NDArray[np.float64]
 _N_DRAWS, _SEED = 4_096, 0
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.macro_rows import ODDS_PREFIX
 from saga.errors import UsageError
 from saga.macro.everybody import Everybody
@@ -26,7 +27,6 @@ from saga.macro.scenarios import Scenario
 from saga.schema import STATIC
 from saga.special import expit
 
-Floats = NDArray[np.float64]
 STATISTICS = ("earnings", "odds")
 # Sizes of steps beside those of the pay of women and men in countries. No series of many countries
 # is shipped for work and ages, so these are judgements: odds of work move twice as much, and pay of

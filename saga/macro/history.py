@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.facts import Facts, read_shipped_series, shipped_facts
 from saga.data.macro_rows import SERIES, MacroRow
 
-Floats = NDArray[np.float64]
 # Last year of the history of the synthetic register. Later years of a register are drawn, so the
 # published series do not describe them.
 LAST_REGISTER_YEAR = 2022

@@ -12,12 +12,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.keyed_random import uniforms
 from saga.special import expit, ndtri
 
-Floats = NDArray[np.float64]
 MOST_PERSISTENT = 0.99
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.macro_rows import SERIES, UNEMPLOYMENT_RANGE
 from saga.errors import UsageError
 from saga.keyed_random import uniforms
@@ -20,8 +20,6 @@ from saga.macro.history import MacroHistory
 from saga.macro.moving_mean import MovingMean
 from saga.macro.scenarios import Scenario, named_scenario
 from saga.special import ndtri
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,10 @@ from importlib import resources
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.macro.group_trends import TrendParameters
 from saga.macro.wage_trends import laplace
-
-Floats = NDArray[np.float64]
 
 # Prior of the parameters, on the scale of `TrendParameters.of`: half of a trend is left after one
 # to nine years, steps of .3 and 1 % a year, a pull of 1 % a year, errors of 1 %.

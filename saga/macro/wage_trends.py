@@ -26,8 +26,8 @@ from typing import IO
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.macro_rows import SERIES
 from saga.errors import UsageError
 from saga.keyed_random import uniforms
@@ -36,7 +36,6 @@ from saga.macro.moving_mean import GrowthTrend, MovingMean, Parameters, Unemploy
 from saga.macro.process import MacroProcess
 from saga.special import ndtri
 
-Floats = NDArray[np.float64]
 DEGREES = 5
 # Normal priors, in logs (the second in logits): sd of the steps of f, persistence and sd of d, sd
 # of w, factor of the countries' spreads. That is a common drift of some tenths of a point a year,

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.small_groups import MIN_PERSONS
 
-Array = NDArray[np.float64]
 FIFTHS = 5
 _BAND = (0.05, 0.95)
 _SAME = 0.5  # of a unit of the currency: a smaller difference is none
 
 
-def reform_table(values: Array, minimum: int = MIN_PERSONS) -> pl.DataFrame:
+def reform_table(values: Floats, minimum: int = MIN_PERSONS) -> pl.DataFrame:
     """Rows for each fifth of lifetime earnings and for all persons, of values (n, 3, n_path).
 
     The values are mean earnings, rights by the rule and rights by the reform. Persons whose rights

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.pensions.pension_rules import PensionLaw, Years
 
-Array = NDArray[np.float64]
 FINAL_YEARS = 5  # whose mean are the final earnings of a ratio
 BEST_YEARS = 15  # whose mean are the best earnings of a ratio
 AMOUNTS = ("rights", "funded_rights")  # measures in money; the others are years or ratios
@@ -36,12 +36,12 @@ class Career:
     """
 
     years: Years
-    earnings: Array
-    growth: Array
+    earnings: Floats
+    growth: Floats
     birth_year: int
 
 
-def measures(law: PensionLaw, career: Career, ages: Sequence[int]) -> dict[str, Array]:
+def measures(law: PensionLaw, career: Career, ages: Sequence[int]) -> dict[str, Floats]:
     """What a career has given up to the end of the year of each age, each (n_age, n_path).
 
     - rights: The balance of a sum of rights, with the index of the year in which the last of them
@@ -75,14 +75,14 @@ def measures(law: PensionLaw, career: Career, ages: Sequence[int]) -> dict[str, 
     return {name: result[name] for name in dict.fromkeys([*amounts, *result])}
 
 
-def pensionable(law: PensionLaw, years: Years, earnings: Array, growth: Array) -> Array:
+def pensionable(law: PensionLaw, years: Years, earnings: Floats, growth: Floats) -> Floats:
     """What counts of each year's earnings, in prices of the law; all (n_year, n_path).
 
     The fee is deducted from the income before the ceiling; NaN stays NaN.
     """
     rule = law.rule
 
-    def of(name: str) -> Array:
+    def of(name: str) -> Floats:
         return rule.of_years(name, years)[:, None]
 
     known = law.known_years(years)
@@ -111,7 +111,7 @@ class _InLaw:
         self.wages = self.index / self.to_law  # real
         self.pensionable = pensionable(law, career.years, self.earnings, career.growth)
 
-    def balances(self) -> dict[str, Array]:
+    def balances(self) -> dict[str, Floats]:
         """Rights up to each year, indexed by the share of wage growth that they follow; real.
 
         A right is a nominal amount until it is credited. At the end of a year the balance has the
@@ -135,7 +135,7 @@ class _InLaw:
             del result["funded_rights"]
         return result
 
-    def best_years_pension(self, last: int) -> Array:
+    def best_years_pension(self, last: int) -> Floats:
         """Yearly pension of the best years up to the row `last`, real, (n_path,)."""
         rule, career = self.law.rule, self.career
         # The law is that of the year of eligibility, whichever age is asked for.
@@ -162,7 +162,7 @@ class _InLaw:
         prices = self.law.to_law(self.law.known_years(np.array([year])))[0]
         return np.asarray(12 * monthly / prices)
 
-    def bands(self) -> dict[str, Array]:
+    def bands(self) -> dict[str, Floats]:
         """Numbers of years up to each one, without earnings and in each band of index amounts."""
         limits = [0.0, *self.law.rule.bands]
         relative = self.earnings / self.index
@@ -172,9 +172,9 @@ class _InLaw:
             inside[name] = (relative >= low) & (relative < high) & (self.earnings > 0)
         return {name: _counted(flags, self.unknown) for name, flags in inside.items()}
 
-    def references(self, rows: Sequence[int]) -> dict[str, Array]:
+    def references(self, rows: Sequence[int]) -> dict[str, Floats]:
         """Mean earnings to which rights are compared, at the wage level of each row; real."""
-        result: dict[str, list[Array]] = {"final": [], "best_15": [], "lifetime": []}
+        result: dict[str, list[Floats]] = {"final": [], "best_15": [], "lifetime": []}
         relative = self.career.earnings / self.wages
         for row in rows:
             past, level = relative[: row + 1], self.wages[row]
@@ -185,12 +185,12 @@ class _InLaw:
         return {name: np.stack(values) for name, values in result.items()}
 
 
-def _counted(flags: NDArray[np.bool_], unknown: NDArray[np.bool_]) -> Array:
+def _counted(flags: NDArray[np.bool_], unknown: NDArray[np.bool_]) -> Floats:
     """How many years up to each one are flagged; NaN from the first unknown one on."""
     return np.cumsum(np.where(unknown, np.nan, flags), axis=0)
 
 
-def _down(amounts: Array, step: Array) -> Array:
+def _down(amounts: Floats, step: Floats) -> Floats:
     """Amounts as whole multiples of a step, not above them; a step of 0 changes nothing."""
     safe = np.where(step > 0, step, 1.0)
     return np.where(step > 0, np.floor((amounts + _EPSILON) / safe) * safe, amounts)

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.facts import PRICES, Facts
 from saga.errors import Problem, UsageError
 from saga.files.yaml_text import is_number, read_yaml
 from saga.requests import PensionSource
 
-Array = NDArray[np.float64]
 Years = NDArray[np.int64]
 SHIPPED_RULES = ("se", "us", "accrual")
 FORMULAS = ("sum", "best_years")
@@ -161,7 +161,7 @@ class PensionRule:
     parameters: Mapping[str, Mapping[int, float]]
     series: Mapping[str, Mapping[int, float]]
 
-    def of_years(self, name: str, years: Years) -> Array:
+    def of_years(self, name: str, years: Years) -> Floats:
         """The value of a parameter in each year, shape of `years`."""
         dated = self.parameters.get(name)
         if dated is None:
@@ -257,7 +257,7 @@ class PensionLaw:
         fix = "Give a lower floor, or a higher ceiling."
         _refuse([("parameters, floor", bool(above.any()), why, fix)], place)
 
-    def amount(self, name: str, years: Years, growth: Array) -> Array:
+    def amount(self, name: str, years: Years, growth: Floats) -> Floats:
         """A yearly amount, in prices of the law, (n_year, n_path).
 
         `growth` (n_year, n_path) is the factor of real wages since `last_year`.
@@ -265,12 +265,12 @@ class PensionLaw:
         values = np.array([self.amounts[name][year] for year in years.tolist()])[:, None]
         return values if name in self.rule.price_amounts else values * growth
 
-    def mean_wages(self, years: Years) -> Array:
+    def mean_wages(self, years: Years) -> Floats:
         """Factor of real wages since `last_year` that grow as they did on average, (n_year, 1)."""
-        factors: Array = np.exp(self.mean_growth * (years - self.known_years(years)))
+        factors: Floats = np.exp(self.mean_growth * (years - self.known_years(years)))
         return factors[:, None]
 
-    def to_law(self, years: Years) -> Array:
+    def to_law(self, years: Years) -> Floats:
         """Factor from prices of `price_year` to those of each year, shape of `years`."""
         return (
             np.array([self.prices[year] for year in years.tolist()]) / self.prices[self.price_year]
@@ -281,7 +281,7 @@ class PensionLaw:
         """Mean log growth of real wages a year, over the known years of the index."""
         return self._mean_growth(self.amounts[self.rule.index]) - self._mean_growth(self.prices)
 
-    def inflation(self, years: Years, n: int) -> Array:
+    def inflation(self, years: Years, n: int) -> Floats:
         """Factor of prices from each year to `n` years later, shape of `years`.
 
         After `last_year` prices rise as they did on average.

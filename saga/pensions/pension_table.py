@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families.quantile_intervals import central_probabilities
 from saga.data.panel import Panel
@@ -18,9 +19,8 @@ from saga.pensions.pension_rules import PensionLaw, Years
 from saga.requests import PensionRequest, percent_label
 from saga.schema import MAX_AGE
 
-Array = NDArray[np.float64]
 BASIS = "from earnings only"  # benefits would count, too, and are not simulated
-WageIndex = Callable[[int, NDArray[np.int64]], Array]
+WageIndex = Callable[[int, NDArray[np.int64]], Floats]
 """From the origin year and years to the log real wage index of each path, (n_year, n_path)."""
 _RATIO_DIGITS = 4
 _FIRST = ("person_id", "origin_year", "age", "year")  # columns
@@ -33,7 +33,7 @@ def rights_table(
     laws: Sequence[tuple[PensionLaw, WageIndex]],
     calibrator: Calibrator,
     decimals: int | None,
-) -> tuple[pl.DataFrame, Array | None]:
+) -> tuple[pl.DataFrame, Floats | None]:
     """One row per person of recalibrated paths, age and measure; and values for group tables.
 
     Columns: person_id, origin_year, age, year, measure (`saga.pensions.pension_rights.measures`;
@@ -54,7 +54,7 @@ def rights_table(
     past = past_years(persons, request.first_age, request.unknown_years)
     by_person = past.partition_by("person_id", as_dict=True)
     rows: list[pl.DataFrame] = []
-    values: list[Array] = []
+    values: list[Floats] = []
     guarantee = "extrapolated" if calibrator.has_sets or calibrator.fold_counts else "none"
     for row in range(len(paths)):
         years, earnings, is_unknown = _recorded(paths, row, by_person, request)
@@ -91,7 +91,7 @@ def _recorded(
     row: int,
     by_person: dict[tuple[object, ...], pl.DataFrame],
     request: PensionRequest,
-) -> tuple[Years, Array, NDArray[np.bool_]]:
+) -> tuple[Years, Floats, NDArray[np.bool_]]:
     """One person's years from the first age to 65, earnings, and which years lack a record.
 
     Wages of every year count, those of 65 because rights of 64 may be credited then; earnings,
@@ -117,7 +117,7 @@ def _career(
     paths: Paths,
     row: int,
     years: Years,
-    earnings: Array,
+    earnings: Floats,
     request: PensionRequest,
     law: PensionLaw,
     wages: WageIndex,
@@ -131,7 +131,7 @@ def _career(
 
 
 def _statistics(
-    results: dict[str, Array], request: PensionRequest, guarantee: str, decimals: int | None
+    results: dict[str, Floats], request: PensionRequest, guarantee: str, decimals: int | None
 ) -> pl.DataFrame:
     """A row for each age and measure, the ages one after another."""
     stacked = np.stack(list(results.values()), axis=1).reshape(
@@ -148,7 +148,7 @@ def _statistics(
     means[has_mean] = np.nanmean(stacked[has_mean], axis=1)
     quantiles[:, known] = np.nanquantile(stacked[known], levels, axis=1)
     is_amount = np.array([name.removeprefix("difference_") in AMOUNTS for name in names])
-    columns: dict[str, Array] = {"mean": means}
+    columns: dict[str, Floats] = {"mean": means}
     n_quantiles, n_coverage = len(request.quantiles), len(request.coverage)
     for j, p in enumerate(request.quantiles):
         columns[f"q{percent_label(p)}"] = quantiles[j]
@@ -164,7 +164,7 @@ def _statistics(
     return pl.DataFrame(table).with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
-def _rounded(values: Array, is_amount: NDArray[np.bool_], decimals: int | None) -> Array:
+def _rounded(values: Floats, is_amount: NDArray[np.bool_], decimals: int | None) -> Floats:
     """Amounts with `decimals`, other numbers with four; None: all digits."""
     if decimals is None:
         return values

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.panel import Panel
 from saga.errors import Problem
 from saga.features.training_reference import ComparedRecords
@@ -29,7 +29,6 @@ if TYPE_CHECKING:  # a forecast needs no ledger
     from saga.calibration.adaptive.issued_intervals import IssuedInterval
     from saga.forecaster import Forecaster
 
-Array = NDArray[np.float64]
 RequestT = TypeVar("RequestT", bound=Request)
 
 
@@ -39,14 +38,14 @@ class PieceOutput:
 
     table: pl.DataFrame
     issued: tuple[IssuedInterval, ...] = ()
-    values: Array | None = None
-    taxes: Array | None = None
+    values: Floats | None = None
+    taxes: Floats | None = None
 
     @classmethod
     def joined(cls, outputs: Sequence[Self]) -> Self:
         """The outputs of consecutive persons as one."""
 
-        def together(arrays: list[Array | None]) -> Array | None:
+        def together(arrays: list[Floats | None]) -> Floats | None:
             known = [array for array in arrays if array is not None]
             return np.concatenate(known) if known else None
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
+from saga.arrays import Floats
 from saga.batch.run_folder import MANIFEST, put_part
 from saga.data.files import name_of, place_of_row, read_small
 from saga.data.groups import UNKNOWN
@@ -31,8 +31,6 @@ from saga.files.tables import read_provenance
 from saga.population.group_bands import central_range
 from saga.population.scored_paths import ScoredPaths, person_levels
 from saga.states.codes import ABROAD, DEAD
-
-Floats = NDArray[np.float64]
 
 _TOLERANCE = 1e-6  # relative error of a target that weights must reach
 _STATISTICS = ("total", "mean")

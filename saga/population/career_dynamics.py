@@ -10,11 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.population.scored_paths import PathRows
-
-Floats = NDArray[np.float64]
 
 LAGS = (1, 5, 10)  # years between both ends
 _GAUSSIAN = 2.91  # ratio of the quantile ranges of a normal distribution

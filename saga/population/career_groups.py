@@ -12,17 +12,12 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
+from saga.arrays import Floats
 from saga.data.facts import Facts
 from saga.errors import UsageError
 from saga.pensions.pension_rights import pensionable
 from saga.pensions.pension_rules import SHIPPED_RULES, PensionLaw, pension_rule
-from saga.population.scored_paths import (
-    BASE_AMOUNTS,
-    CAREER_FIFTH,
-    CAREER_GROUPS,
-    Floats,
-    PathRows,
-)
+from saga.population.scored_paths import BASE_AMOUNTS, CAREER_FIFTH, CAREER_GROUPS, PathRows
 from saga.requests import PensionSource
 
 _MOST = np.full((1, 1), 1e12)  # earnings above every ceiling

@@ -16,9 +16,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.keyed_random import uniform_each
-
-Floats = NDArray[np.float64]
 
 RANDOM_GROUPS = 100  # of persons; a variance of influences has 99 degrees of freedom
 QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}

@@ -16,14 +16,12 @@ from functools import partial
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import bmat, coo_matrix, csr_matrix, diags, identity
 
+from saga.arrays import Bools, Floats
 from saga.errors import UsageError
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 _REACH = 4.0  # changes of a cell that the program considers, in units of the protection interval
 _SECONDS = 20.0  # of integer programs for all years; then further cells are more than the fewest
 _STILL = 1e-9  # a change, in units of the protection interval, that is a rounding error
@@ -88,11 +86,11 @@ class ProgramTime:
 
 def suppress(
     magnitudes: Sequence[Floats],
-    unsafe: Flags,
+    unsafe: Bools,
     protection: float,
-    suppressed: Flags | None = None,
+    suppressed: Bools | None = None,
     program_time: ProgramTime | None = None,
-) -> tuple[Flags, dict[int, int]]:
+) -> tuple[Bools, dict[int, int]]:
     """The cells to suppress so that no unsafe cell can be computed from the others.
 
     Also, for each further cell, the unsafe one that it hides (numbers in the flattened table).
@@ -125,12 +123,12 @@ def suppress(
 
 def _protect(
     magnitudes: Sequence[Floats],
-    hidden: Flags,
+    hidden: Bools,
     cell: int,
     protection: float,
     sums: csr_matrix,
     program_time: ProgramTime,
-) -> Flags | None:
+) -> Bools | None:
     """The cheapest cells that hide `cell` beside the `hidden` ones; None if there are none.
 
     Variables: which cells are suppressed, and for each magnitude one table of changes that moves
@@ -190,7 +188,7 @@ def _protect(
 
 
 def _has_rectangle(
-    cell: int, target: float, down: Floats, free: Flags, shape: tuple[int, ...]
+    cell: int, target: float, down: Floats, free: Bools, shape: tuple[int, ...]
 ) -> bool:
     """Whether `cell` can change by `target` with the other corners of a rectangle alone.
 
@@ -218,7 +216,7 @@ def _has_rectangle(
     return bool(fits.any())
 
 
-def _can_move(cell: int, target: float, down: Floats, free: Flags, sums: csr_matrix) -> bool:
+def _can_move(cell: int, target: float, down: Floats, free: Bools, sums: csr_matrix) -> bool:
     """Whether `cell` can change by `target` with changes in `free` cells alone: a small program."""
     floor, ceiling = np.where(free, -down, 0.0), np.where(free, _REACH, 0.0)
     floor[cell] = ceiling[cell] = target

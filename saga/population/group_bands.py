@@ -24,12 +24,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.population.cell_statistics import PathStatistic
 from saga.special import ndtri
-
-Floats = NDArray[np.float64]
 
 _LIMITS = (0.05, 0.95)  # of the 90 % band
 

@@ -11,13 +11,12 @@ from typing import Self
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.origins import last_year
 from saga.data.panel import Panel
 from saga.small_groups import MIN_PERSONS
 
-Floats = NDArray[np.float64]
 _AGES, _RECENT = 5, 5  # ages in a band, and years of "lately"
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.arrays import Bools, Floats
 from saga.errors import UsageError
 from saga.group_statistics import (
     ALL_STATISTICS,
@@ -40,8 +41,6 @@ from saga.requests import GroupEvent, PopulationRequest, Progress
 Tables = TypeVar("Tables")
 TableSteps = Generator[tuple[int, int], None, Tables]  # years done and in all; then the tables
 CLASSES = ("zero", "fifth 1", "fifth 2", "fifth 3", "fifth 4", "fifth 5")
-Flags = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 EFFECT = ("effect", "effect_lower_90", "effect_upper_90")  # columns beside a reference
 _DIGITS = 4  # of shares, Gini coefficients and ratios
 
@@ -130,7 +129,7 @@ def table_steps(
     of_events = _EventStatistics.of(request.group_events, grid, population, years)
     bands: dict[int | None, list[_CellBands]] = {}
     hidden = np.zeros(grid.shape, dtype=np.bool_)
-    hidden_by: dict[int, Flags] = {}
+    hidden_by: dict[int, Bools] = {}
     program_time = ProgramTime()
     inhabited = np.zeros(grid.shape)  # in how many years each cell has persons
     published: dict[int, tuple[float, float]] = {}  # by last year, values of groups, and of all
@@ -241,9 +240,9 @@ class _Behind:
         grid: Grid,
         rules: DisclosureRules,
         year: int | None,
-        hidden: Flags,
+        hidden: Bools,
         program_time: ProgramTime,
-    ) -> tuple[Flags, list[dict[str, object]]]:
+    ) -> tuple[Bools, list[dict[str, object]]]:
         """The cells to hide beside the `hidden` ones, with them; and their entries in the log."""
         log: list[dict[str, object]] = []
         for reasons, magnitudes in zip(self.reasons, self.magnitudes, strict=True):
@@ -271,7 +270,7 @@ class _EventStatistics:
     keys: frozenset[_Key]
     earlier: Sequence[int]  # years before the tables
     statistics: dict[_Key, PathStatistic] = field(default_factory=dict)
-    hidden: dict[int, Flags] = field(default_factory=dict)  # cells, in earlier years
+    hidden: dict[int, Bools] = field(default_factory=dict)  # cells, in earlier years
 
     @classmethod
     def of(
@@ -317,7 +316,7 @@ def _bands(
     grid: Grid,
     year: int | None,
     of_events: _EventStatistics,
-    hidden: Flags,
+    hidden: Bools,
 ) -> list[_CellBands]:
     """The bands of a year, or of lifetimes, without those of `hidden` cells.
 
@@ -393,7 +392,7 @@ def _keep_records(
 
 
 def _rows(
-    cell_bands: Sequence[_CellBands], grid: Grid, hidden: Flags, rules: DisclosureRules
+    cell_bands: Sequence[_CellBands], grid: Grid, hidden: Bools, rules: DisclosureRules
 ) -> Iterator[dict[str, object]]:
     """A row for each statistic of a cell, rounded; without values if the cell is hidden."""
     for cells, names, bands, effects in cell_bands:
@@ -419,7 +418,7 @@ def _chance_rows(
     events: Sequence[GroupEvent],
     grid: Grid,
     of_events: _EventStatistics,
-    hidden_by: Mapping[int, Flags],
+    hidden_by: Mapping[int, Bools],
     last: int,
     population: Population,
 ) -> Iterator[dict[str, object]]:
@@ -476,7 +475,7 @@ def _transitions(
     population: Population,
     grid: Grid,
     rules: DisclosureRules,
-    hidden: Flags,
+    hidden: Bools,
     years: Sequence[int],
     step: int,
     program_time: ProgramTime,
@@ -528,7 +527,7 @@ def _transitions(
 
 def _count_transitions(
     population: Population, grid: Grid, year: int, to_year: int, n_classes: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Transitions between earnings classes of persons who are present in both years.
 
     Returns their weighted numbers by groups, class and later class, and the number of persons by

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.arrays import Bools, Floats
 from saga.data.facts import Facts
 from saga.data.panel import Panel
 from saga.errors import UsageError
@@ -45,9 +46,6 @@ from saga.population.table_grid import Grid, TableCell
 from saga.requests import PopulationRequest
 from saga.schema import BY_NAME
 from saga.tax.tax_rules import TaxRule, resolve_tax
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -251,7 +249,7 @@ class Present:
     random_groups: NDArray[np.int_]
     levels: tuple[NDArray[np.int_], ...]
     behind: NDArray[np.int_]
-    entered: Flags
+    entered: Bools
     further: Mapping[str, Floats] = field(default_factory=dict)
 
     @classmethod
@@ -284,7 +282,7 @@ class Present:
             frame["donor"].is_not_null().to_numpy(),
         )
 
-    def members(self, cell: TableCell, grid: Grid) -> tuple[NDArray[np.int_], Flags]:
+    def members(self, cell: TableCell, grid: Grid) -> tuple[NDArray[np.int_], Bools]:
         """The rows (n,) of who is in a cell on any path, and on which paths (n, n_path)."""
         sizes = zip(cell, self.levels, grid.shape, strict=True)
         chosen = [(levels, index) for index, levels, size in sizes if index < size - 1]
@@ -385,7 +383,7 @@ def grid_of(population: Population, request: PopulationRequest) -> Grid:
 
 
 def statistics_of(
-    present: Present, grid: Grid, hidden: Flags | None = None
+    present: Present, grid: Grid, hidden: Bools | None = None
 ) -> Iterator[tuple[tuple[TableCell, ...], tuple[str, ...], dict[str, PathStatistic]]]:
     """Each cell, then each comparison of two: the cells, the names, statistics by name.
 

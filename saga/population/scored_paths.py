@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.batch.run_folder import MANIFEST
 from saga.data.casting import read_column
 from saga.data.files import name_of, place_of_row, read_small
@@ -22,8 +23,6 @@ from saga.files.data_frames import Rows
 from saga.files.folders import open_folder, read_json_of
 from saga.files.tables import read_provenance
 from saga.schema import BY_NAME, CATEGORICAL
-
-Floats = NDArray[np.float64]
 
 _BAND = 10  # ages, and years of birth, in a group
 BIRTH = "birth_year"

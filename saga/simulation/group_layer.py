@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.distributions import Marginals
 from saga.features.sequences import Sequences
 from saga.features.transforms import Transforms
@@ -24,7 +25,6 @@ from saga.requests import Draws
 from saga.schema import N_AGES
 from saga.special import expit, logit, ndtri
 
-Floats = NDArray[np.float64]
 _N_DRAWS, _SEED = 4_096, 0
 # Means of the parts of a standard normal that has been cut into eight of equal probability.
 _NODES = -8 * np.diff(np.exp(-(ndtri(np.linspace(0, 1, 9)) ** 2) / 2) / np.sqrt(2 * np.pi))

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from saga.arrays import Floats
 from saga.distributions import Marginals
 from saga.features.calendar import (
     MACRO_FEATURES,
@@ -44,7 +45,6 @@ from saga.simulation.rollout import (
     persons_per_group,
 )
 
-Floats = NDArray[np.float64]
 N_NODES = 16  # macro futures per horizon, a power of two
 _N_DRAWS = 4_096  # macro futures that the nodes represent
 _KEPT_PLACES = 8  # origins and horizons of the latest forecasts

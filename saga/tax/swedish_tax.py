@@ -13,12 +13,11 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.facts import Facts
 from saga.errors import UsageError
 
-Array = NDArray[np.float64]
 Table = tuple[tuple[float, float, float], ...]  # income above, amount, share of the income
 
 _STEP = 100.0  # SEK: income and allowances are counted in whole hundreds
@@ -95,7 +94,7 @@ class SwedishTax:
             )
         return cls(**{name: facts.series[name].values[year] for name in names})
 
-    def breakdown(self, earnings: Array) -> dict[str, Array]:
+    def breakdown(self, earnings: Floats) -> dict[str, Floats]:
         """Every item of the assessment of earnings (SEK of the year, any shape), in whole SEK.
 
         Credits are taken in the order of the law, none larger than the tax that it reduces: the
@@ -138,7 +137,7 @@ class SwedishTax:
             "net": earnings - total,
         }
 
-    def tax(self, earnings: Array) -> Array:
+    def tax(self, earnings: Floats) -> Floats:
         """Annual tax with the pension fee, SEK of the year, of earnings; NaN stays NaN."""
         inside = earnings < _TABLE_TOP
         tax = np.full(earnings.shape, np.nan)
@@ -149,7 +148,7 @@ class SwedishTax:
         tax[above] = self.breakdown(earnings[above])["tax"]
         return tax
 
-    def _allowance(self, income: Array) -> Array:
+    def _allowance(self, income: Floats) -> Floats:
         base = self.price_base_amount
         table: Table = (
             (0.0, self.allowance_amount_1, 0.0),
@@ -163,7 +162,7 @@ class SwedishTax:
             np.ceil((amount * base + share * income - _EPSILON) / _STEP) * _STEP, income
         )
 
-    def _work_credit(self, income: Array, allowance: Array) -> Array:
+    def _work_credit(self, income: Floats, allowance: Floats) -> Floats:
         base = self.price_base_amount
         table: Table = (
             (0.0, 0.0, 1.0),
@@ -177,7 +176,7 @@ class SwedishTax:
         beyond = np.maximum(income - self.work_credit_fall_from * base, 0.0)
         return _whole(np.maximum(credit - self.work_credit_fall_share * beyond, 0.0))
 
-    def _temporary_credit(self, income: Array) -> Array:
+    def _temporary_credit(self, income: Floats) -> Floats:
         rising = np.clip(
             self.temporary_credit_share * (income - self.temporary_credit_from),
             0.0,
@@ -189,17 +188,17 @@ class SwedishTax:
 
 
 @lru_cache(maxsize=128)
-def _tax_by_hundred(policy: SwedishTax) -> Array:
+def _tax_by_hundred(policy: SwedishTax) -> Floats:
     return policy.breakdown(np.arange(0.0, _TABLE_TOP, _STEP))["tax"]
 
 
-def _bracket(table: Table, income: Array) -> tuple[Array, Array, Array]:
+def _bracket(table: Table, income: Floats) -> tuple[Floats, Floats, Floats]:
     """The columns of `table` in the last row whose first entry lies below `income`."""
     rows = np.array(table)
     row = np.maximum(np.searchsorted(rows[:, 0], income) - 1, 0)
     return rows[row, 0], rows[row, 1], rows[row, 2]
 
 
-def _whole(amount: Array) -> Array:
+def _whole(amount: Floats) -> Floats:
     """Truncated to whole SEK."""
     return np.floor(amount + _EPSILON)

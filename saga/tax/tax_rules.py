@@ -15,19 +15,18 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.facts import TAX_SERIES, Facts, shipped_facts
 from saga.errors import UsageError
 from saga.requests import law_year_of
 from saga.schema import PRICE_YEAR
 from saga.tax.swedish_tax import SwedishTax
 
-Array = NDArray[np.float64]
-
 
 class Policy(Protocol):
     """A tax rule of one year."""
 
-    def tax(self, earnings: Array) -> Array:
+    def tax(self, earnings: Floats) -> Floats:
         """Annual tax of annual earnings, both SEK of the rule's year; NaN stays NaN."""
 
 
@@ -45,7 +44,7 @@ class PaperRule:
     pension_fee_rate: float = 0.07
     pension_fee_to: float = 8.07 * 71_000.0
 
-    def tax(self, earnings: Array) -> Array:
+    def tax(self, earnings: Floats) -> Floats:
         """Annual tax, SEK 2022, of annual `earnings`, SEK 2022, any shape; NaN stays NaN."""
         state = self.state_rate * np.maximum(earnings - self.state_threshold, 0.0)
         return (
@@ -59,7 +58,7 @@ class PaperRule:
 class NoTax:
     """No tax: net equals gross."""
 
-    def tax(self, earnings: Array) -> Array:
+    def tax(self, earnings: Floats) -> Floats:
         """Zero in the shape of `earnings`; NaN stays NaN."""
         return earnings * 0.0
 
@@ -82,7 +81,7 @@ class TaxRule:
     to_law_prices: float = 1.0
     marks: tuple[tuple[str, str], ...] = ()
 
-    def tax(self, earnings: NDArray[np.floating[Any]]) -> Array:
+    def tax(self, earnings: NDArray[np.floating[Any]]) -> Floats:
         """Annual tax of annual earnings, both in the forecast's prices; NaN stays NaN.
 
         Raises UsageError for earnings below zero.

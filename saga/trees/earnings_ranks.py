@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from saga.arrays import Array
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
 from saga.schema import MAX_AGE, MIN_AGE
@@ -18,7 +18,6 @@ RANKS = 20  # groups of equal size by positive earnings among persons of the sam
 MIN_PERSONS = 50  # persons with positive earnings that a quantile of a year and age band needs
 AGE_BAND = 3  # years of age within which earnings are ranked
 LARGEST_GROWTH = 0.03  # of real wages in a year, either way
-Array = NDArray[Any]
 
 
 def no_outcomes_error(message: str, fix: str) -> InputError:

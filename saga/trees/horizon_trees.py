@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Array, Floats
 from saga.errors import BundleError
 from saga.requests import QUANTILES
 from saga.small_groups import pooled_values
@@ -21,8 +22,6 @@ from saga.trees.tree_texts import END, checked_tree_text
 if TYPE_CHECKING:
     from lightgbm import Booster
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 TREES = 1000  # largest number of trees of a model
 PATIENCE = 20  # trees without a lower held-out loss after which a model stops
 RARE = 50  # with fewer zeros or fewer amounts their share is used instead of a classifier

@@ -8,12 +8,11 @@ hundredth of a standard deviation. The tails of log amounts are exponential (amo
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.requests import QUANTILES
 from saga.special import expit, logit
 
-Floats = NDArray[np.float64]
 KNOTS = logit(np.array(QUANTILES))
 # Smallest distance of quantiles in logs, so that ranks and amounts map one to one.
 MIN_DISTANCE = 1e-6

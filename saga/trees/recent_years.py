@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.arrays import Array
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.schema import CATEGORICAL, CONTINUOUS, MONEY
 from saga.small_groups import frequent_codes
 from saga.trees.earnings_ranks import Reference, no_history_error
 
-Array = NDArray[Any]
 YEARS = 10  # calendar years of the window, the last is the origin
 RECENT = 5  # last years over which columns other than earnings are averaged
 LEAST_MEAN = 1e-3  # smallest mean of relative amounts in logs

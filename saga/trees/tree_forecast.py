@@ -6,12 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.arrays import Array
 from saga.data.origins import Origins, eligible_origins, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import units_of
@@ -29,7 +30,6 @@ from saga.trees.horizon_trees import (
 from saga.trees.log_quantiles import increasing, probability_up_to
 from saga.trees.recent_years import Window
 
-Array = NDArray[Any]
 GRID = (1, 2, 5, 10, 20, 30)
 ROWS = 80_000  # largest number of origins per horizon
 # Positive outcomes that a horizon needs, of training and of held-out persons.

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from saga.evaluation.baselines.econometric.histories import UNKNOWN, WORK, Histories
 from saga.evaluation.baselines.econometric.hurdle import Career
 from saga.evaluation.baselines.econometric.hurdle_base import HurdleBaseline
@@ -20,12 +18,11 @@ from saga.evaluation.baselines.econometric.persistence import (
 )
 from saga.evaluation.baselines.econometric.quantile_functions import QuantileDistribution
 
+from saga.arrays import Array, Floats
 from saga.errors import InputError, Problem
 from saga.keyed_random import uniforms
 from saga.schema import MAX_AGE, MIN_AGE
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 PERSONS = 4_000  # largest number of careers in the estimation
 ITERATIONS = 20  # iterations of the stochastic EM algorithm
 AVERAGED_ITERATIONS = 8  # last iterations, whose coefficients are averaged

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from saga.evaluation.baselines.econometric.gmm import GmmEstimate, system_gmm
 from saga.evaluation.baselines.econometric.histories import LOW, UNKNOWN, WORK, ZERO, Histories
 from saga.evaluation.baselines.econometric.hurdle import (
@@ -19,11 +17,10 @@ from saga.evaluation.baselines.econometric.hurdle import (
 from saga.evaluation.baselines.econometric.hurdle_base import HurdleBaseline
 from saga.evaluation.baselines.econometric.variance_components import Belief, Components
 
+from saga.arrays import Array, Floats
 from saga.errors import InputError
 from saga.features.transforms import record_rhythm
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 PRIME = (25, 59)  # ages between the beginning and the end of careers, to estimate persistence
 # First lags of the instruments. If there is a transitory part of one year, the error is a moving
 # average, and 3 is the smallest valid lag.

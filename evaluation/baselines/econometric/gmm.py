@@ -14,12 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import chi2
 
+from saga.arrays import Floats
 from saga.errors import InputError, Problem
 
-Floats = NDArray[np.float64]
 CHUNK = 5_000  # persons whose equations are in memory at once
 
 

@@ -16,11 +16,10 @@ from saga.evaluation.baselines.econometric.profile import Profile
 from saga.evaluation.baselines.origin_states import states_at
 from saga.evaluation.baselines.person_states import States, as_states, known_states
 
+from saga.arrays import Array, Floats
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 UNKNOWN, ZERO, LOW, WORK = -1, 0, 1, 2
 
 

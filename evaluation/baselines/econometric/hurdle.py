@@ -26,12 +26,11 @@ from saga.evaluation.baselines.econometric.histories import LOW, UNKNOWN, WORK, 
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
+from saga.arrays import Array, Floats
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
 from saga.keyed_random import uniforms
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 SAMPLE_SIZE = 400_000  # expected number of person-years that are sampled for the fit
 MAX_YEARS = 20  # spells and careers are counted up to this many years
 DECAY = 0.8  # weight of the past, each year, in the weighted share of years at work

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,13 @@ from saga.evaluation.baselines.econometric.hurdle import Career, Hurdle, careers
 from saga.evaluation.baselines.econometric.profile import Profile
 from saga.evaluation.baselines.origin_states import identities, paths_of
 
+from saga.arrays import Array, Floats
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.keyed_random import Identity, uniform_rows
 from saga.paths import Paths
 from saga.trees.earnings_ranks import no_outcomes_error
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 State = TypeVar("State")
 BLOCK = 256  # persons whose paths are simulated at once
 NUMBERS = 5  # uniforms per year: death, work, amount below the floor, two of the residual process

@@ -16,20 +16,17 @@ depends on age and on a flag, 0 or 1: the last condition in its formula above.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from saga.evaluation.baselines.econometric.quantile_functions import (
     TAUS,
     QuantileDistribution,
     locate_quantile,
 )
 
+from saga.arrays import Array, Floats
 from saga.schema import MAX_AGE, MIN_AGE, N_AGES
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 INTERVALS = 128  # G, intervals of the grid of eta
 MIN_LIKELIHOOD = 1e-12  # smallest likelihood of an interval, so that no record is impossible
 FEATURES = (15, 5, 5)  # numbers of features of the distributions of eta, eps and the first eta

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 from saga.evaluation.baselines.person_states import CODES, States
 from scipy.interpolate import BSpline
 
+from saga.arrays import Array, Floats
 from saga.keyed_random import uniforms
 from saga.schema import MAX_AGE, MIN_AGE, N_AGES
 from saga.trees.earnings_ranks import LARGEST_GROWTH
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 KNOTS = (16, 18, 20, 22, 25, 30, 40, 50, 58, 62, 64)  # ages; denser at both ends of careers
 N_SPLINES = len(KNOTS) + 2  # cubic B-splines on these knots
 RIDGE = 0.1  # penalty that shrinks groups and years to the common profile, in observations

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
-Floats = NDArray[np.float64]
+from saga.arrays import Floats
+
 TAUS = np.array([0.01, 0.03, 0.07, 0.15, 0.25, 0.375, 0.5, 0.625, 0.75, 0.85, 0.93, 0.97, 0.99])
 APART = 1e-6  # smallest distance of quantiles; crossing ones are sorted (Chernozhukov et al. 2010)
 STEPS = 12  # largest number of Newton steps

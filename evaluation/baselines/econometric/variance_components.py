@@ -9,14 +9,14 @@ ages.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
+from saga.arrays import Array, Floats
+
 BANDS = (20, 25, 35, 45, 55)  # ages at which the variances of the shocks may change
 LAGS = 25  # longest distance in years of the autocovariances that are fitted
 CALM = 0.5  # the mean of |surprise| / standard deviation assumed before the first record

@@ -20,8 +20,6 @@ from saga.evaluation.baselines.gkos.gkos_profiles import Profiles
 from saga.evaluation.baselines.gkos.gkos_records import (
     EDUCATIONS,
     SEXES,
-    Array,
-    Floats,
     LowEarnings,
     Records,
     death_hazard,
@@ -45,6 +43,7 @@ from saga.evaluation.textbook.exact_forecaster import ExactForecaster
 from saga.evaluation.textbook.gkos_process import FEW_ZEROS
 from saga.evaluation.textbook.particle_filter import GkosFilter
 
+from saga.arrays import Array, Floats
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.keyed_random import Identity, uniform_rows

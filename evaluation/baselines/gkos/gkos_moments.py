@@ -7,15 +7,12 @@ is a function of sums over persons, so that moments of resampled persons cost on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from saga.arrays import Array, Floats
 from saga.schema import MAX_AGE
 
-Floats = NDArray[np.float64]
-Array = NDArray[Any]
 FIRST = 20  # age of the first innovation; earlier records are mostly those of pupils
 AGES = np.arange(FIRST, MAX_AGE + 1)
 MIN_PERSON_YEARS = 200  # person-years behind a moment

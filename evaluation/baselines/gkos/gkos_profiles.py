@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from saga.evaluation.baselines.gkos.gkos_moments import AGES
-from saga.evaluation.baselines.gkos.gkos_records import Array, Floats, smoothed_ratio
+from saga.evaluation.baselines.gkos.gkos_records import smoothed_ratio
 from saga.evaluation.baselines.gkos.gkos_smm import (
     PUBLISHED,
     CareerDraws,
@@ -15,6 +15,8 @@ from saga.evaluation.baselines.gkos.gkos_smm import (
     process_of,
 )
 from saga.evaluation.textbook.gkos_process import GkosProcess
+
+from saga.arrays import Array, Floats
 
 
 @dataclass(frozen=True, eq=False)

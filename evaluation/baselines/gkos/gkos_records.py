@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from saga.evaluation.baselines.gkos.gkos_moments import AGES, FIRST, quantiles_of
 from saga.evaluation.baselines.person_states import CODES
 
+from saga.arrays import Array, Floats
 from saga.data.panel import Panel
 from saga.keyed_random import sample_rows
 from saga.schema import MAX_AGE
 from saga.trees.earnings_ranks import no_outcomes_error
 
-Floats = NDArray[np.float64]
-Array = NDArray[Any]
 MIN_GROUP_SIZE = 400  # persons that a group with its own process or profile needs
 SEXES, EDUCATIONS = len(CODES["sex"]) + 1, len(CODES["education_level"]) + 1
 DEATH_BAND = 5  # years of age with one probability of death

@@ -11,17 +11,15 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from saga.evaluation.baselines.gkos.gkos_moments import AGES, FIRST, RobustMoments
 from saga.evaluation.textbook.gkos_process import GkosProcess, Mixture
 from scipy.optimize import least_squares
 from scipy.special import expit
 from scipy.stats import qmc
 
+from saga.arrays import Array, Floats
 from saga.schema import MAX_AGE
 
-Floats = NDArray[np.float64]
-Array = NDArray[Any]
 # Blocks of persons for resampling; standard deviations then have errors of about 5 %.
 BLOCKS, REPLICATIONS = 200, 200
 EMPTY = 10.0  # the residual of a moment without persons in the simulation

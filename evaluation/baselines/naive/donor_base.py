@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,7 @@ from saga.evaluation.baselines.naive.donors import DonorPool
 from saga.evaluation.baselines.origin_states import identities, paths_of, states_at
 from saga.evaluation.baselines.person_states import States, as_states, known_states
 
+from saga.arrays import Array
 from saga.data.origins import Origins, realised_earnings
 from saga.data.panel import Panel
 from saga.keyed_random import Identity, uniform_rows, uniforms
@@ -21,7 +22,6 @@ from saga.paths import Paths
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.trees.earnings_ranks import Reference, no_outcomes_error
 
-Array = NDArray[Any]
 DONORS = 200_000  # largest number of past origins; more would not change the quantiles
 
 

@@ -10,12 +10,12 @@ shuffle of Clark et al. (2004): a trajectory of ranks is mapped to values.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from saga.arrays import Array
+
 MINIMUM = 50  # donors that a group needs at a horizon; with fewer the next broader group is used
 TEMPLATES = 500  # largest number of rank trajectories per group
 

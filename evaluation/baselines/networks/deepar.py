@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
 from saga.evaluation.baselines.origin_states import identities, paths_of
 
+from saga.arrays import Array
 from saga.data.origins import Origins, last_year
 from saga.data.panel import Panel
 from saga.data.split import units_of
@@ -27,7 +27,6 @@ from saga.trees.recent_years import locate_rows
 if TYPE_CHECKING:
     from gluonts.torch.model.deepar.module import DeepARModel
 
-Array = NDArray[Any]
 INSTALL = 'pip install "gluonts[torch]"'
 LAGS = 3  # past targets that are inputs of each step
 BINS = 128  # bins of the output

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logit
 
+from saga.arrays import Floats
 from saga.trees.log_quantiles import KNOTS, probability_up_to, tail_and_inner_slopes
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

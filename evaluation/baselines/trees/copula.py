@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from saga.arrays import Floats
 from saga.keyed_random import Identity, uniform_rows
 
-Floats = NDArray[np.float64]
 SWEEPS = 100  # sweeps of the sampler; the result is the mean of the second half
 TINY = 1e-9  # smallest distance of a rank from 0 and 1
 WEIGHT = 20.0  # weight of the starting correlations, in persons

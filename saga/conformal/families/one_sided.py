@@ -6,14 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from saga.conformal.families.set_family import (
-    ROUNDING,
-    Array,
-    Ends,
-    Floats,
-    SetFamily,
-    quantiles_at,
-)
+from saga.arrays import Floats, Reals
+from saga.conformal.families.set_family import ROUNDING, Ends, SetFamily, quantiles_at
 from saga.distributions import Marginals
 
 
@@ -23,11 +17,11 @@ class _LowerLimit(SetFamily):
     kind = "at_least"
     bounded = False
 
-    def rank_scores(self, less: Array, p_zero: Floats, coverage: float) -> Array:
+    def rank_scores(self, less: Floats, p_zero: Reals, coverage: float) -> Floats:
         """See `SetFamily.rank_scores`."""
         return 1 - np.where(less == 0, p_zero, less)
 
-    def ends(self, marginals: Marginals, q: Array, coverage: Sequence[float]) -> Ends:
+    def ends(self, marginals: Marginals, q: Floats, coverage: Sequence[float]) -> Ends:
         """See `SetFamily.ends`; the upper end is infinite."""
         lower = quantiles_at(marginals, 1 - q - ROUNDING)
         return lower, np.where(np.isnan(lower), np.nan, np.inf), lower == 0
@@ -38,11 +32,11 @@ class _UpperLimit(SetFamily):
 
     kind = "at_most"
 
-    def rank_scores(self, less: Array, p_zero: Floats, coverage: float) -> Array:
+    def rank_scores(self, less: Floats, p_zero: Reals, coverage: float) -> Floats:
         """See `SetFamily.rank_scores`."""
         return less
 
-    def ends(self, marginals: Marginals, q: Array, coverage: Sequence[float]) -> Ends:
+    def ends(self, marginals: Marginals, q: Floats, coverage: Sequence[float]) -> Ends:
         """See `SetFamily.ends`; the lower end is 0."""
         upper = quantiles_at(marginals, q + ROUNDING)
         missing = np.isnan(upper)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from saga.conformal.families.set_family import ROUNDING, Array, Ends, Floats, SetFamily
+from saga.arrays import Floats, Reals
+from saga.conformal.families.set_family import ROUNDING, Ends, SetFamily
 from saga.distributions import Marginals
 
 
@@ -28,27 +29,27 @@ class PathBand(SetFamily):
 
     kind = "band"
     randomised = False
-    scales: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
+    scales: Mapping[int, tuple[Floats, Floats]] = field(default_factory=dict)
 
-    def scale(self, horizon: int) -> tuple[Array, Array]:
+    def scale(self, horizon: int) -> tuple[Floats, Floats]:
         """Knots and values of the map from scores at a horizon to the common scale."""
         fitted = [h for h in self.scales if h <= horizon]
         if not fitted:
             return np.array([0.0, 1.0]), np.array([0.0, 1.0])
         return self.scales[max(fitted)]
 
-    def rank_scores(self, less: Array, p_zero: Floats, coverage: float) -> Array:
+    def rank_scores(self, less: Floats, p_zero: Reals, coverage: float) -> Floats:
         """Scores (n, H) or (n, H, K) of each year by itself, on the common scale."""
         zero = np.maximum(1 - 2 * p_zero, 0.0)
         central = np.where(less == 0, zero, np.abs(2 * less - 1))
         on_scale = [np.interp(central[:, h], *self.scale(h + 1)) for h in range(central.shape[1])]
         return np.stack(on_scale, axis=1)
 
-    def joined(self, scores: Array) -> Array:
+    def joined(self, scores: Floats) -> Floats:
         """The largest score of the first K years, in column K - 1 of (n, H); NaN stays NaN."""
         return np.maximum.accumulate(scores, axis=1)
 
-    def ends(self, marginals: Marginals, q: Array, coverage: Sequence[float]) -> Ends:
+    def ends(self, marginals: Marginals, q: Floats, coverage: Sequence[float]) -> Ends:
         """See `SetFamily.ends`; the horizons are 1..K, and `q` is on the common scale."""
         q = np.stack([np.interp(q[:, h], *self.scale(h + 1)[::-1]) for h in range(q.shape[1])], 1)
         q = np.where(q < 1, q, np.nan)

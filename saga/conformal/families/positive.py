@@ -6,14 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from saga.conformal.families.set_family import (
-    ROUNDING,
-    Array,
-    Ends,
-    Floats,
-    SetFamily,
-    quantiles_at,
-)
+from saga.arrays import Floats, Reals
+from saga.conformal.families.set_family import ROUNDING, Ends, SetFamily, quantiles_at
 from saga.distributions import Marginals
 
 
@@ -23,17 +17,17 @@ class _PositiveIntervals(SetFamily):
     kind = "positive"
     randomised = False
 
-    def ranks(self, forecasts: Marginals, outcomes: Array) -> tuple[Array, Floats]:
+    def ranks(self, forecasts: Marginals, outcomes: Floats) -> tuple[Floats, Reals]:
         """See `SetFamily.ranks`; NaN for zero."""
         less, p_zero = super().ranks(forecasts, outcomes)
         return np.where(outcomes > 0, less, np.nan), p_zero
 
-    def rank_scores(self, less: Array, p_zero: Floats, coverage: float) -> Array:
+    def rank_scores(self, less: Floats, p_zero: Reals, coverage: float) -> Floats:
         """See `SetFamily.rank_scores`."""
         given_positive = (less - p_zero) / np.maximum(1 - p_zero, ROUNDING)
         return np.abs(2 * np.clip(given_positive, 0.0, 1.0) - 1)
 
-    def ends(self, marginals: Marginals, q: Array, coverage: Sequence[float]) -> Ends:
+    def ends(self, marginals: Marginals, q: Floats, coverage: Sequence[float]) -> Ends:
         """See `SetFamily.ends`. The two tails are shares of the probability to be positive."""
         p_zero, tail = marginals.p_zero[..., None], (1 - q) / 2
         tail = np.where(tail > 0, tail, np.nan)

@@ -24,13 +24,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.conformal.families.set_family import Floats, probability_of_less
+from saga.arrays import Floats, Reals
+from saga.conformal.families.set_family import probability_of_less
 from saga.conformal.families.year import YearSets
 from saga.distributions import Marginals, interpolate_rows
 from saga.paths import Paths
 from saga.requests import RATE
 
-Array = NDArray[np.float64]
 _DEGREE = 2  # of the polynomial that is fitted
 _NEAR = 0.075  # of the positive sums, on each side, whose mean residual is added
 # Kolmogorov's distance of the parabola from the sums, times the root of their number: up to
@@ -43,11 +43,11 @@ _MIN_POSITIVE = 20  # with fewer positive sums nothing is fitted
 class SimulatedValues:
     """Present values (n, M) of simulated paths and of comonotone paths with the same years."""
 
-    values: Array
-    comonotone: Array
+    values: Floats
+    comonotone: Floats
 
     @classmethod
-    def of(cls, paths: Paths, value_of: Callable[[Paths], Array]) -> Self:
+    def of(cls, paths: Paths, value_of: Callable[[Paths], Floats]) -> Self:
         """Values of recalibrated paths by a function from paths to values (n, M)."""
         return cls(value_of(paths), value_of(paths.comonotone()))
 
@@ -64,11 +64,11 @@ class SimulatedValues:
         """The distribution of the values, as marginals of one horizon."""
         return Marginals.from_samples(self._smoothed()[:, None], recalibrated=True)
 
-    def quantiles(self, p: Array | Sequence[float]) -> Array:
+    def quantiles(self, p: Floats | Sequence[float]) -> Floats:
         """Quantiles (n, L) for probabilities (L,)."""
         return np.asarray(self.distribution.quantiles(p)[:, 0])
 
-    def _smoothed(self) -> Array:
+    def _smoothed(self) -> Floats:
         """Values (n, M) in ascending order, on the fitted curve."""
         from scipy.special import ndtr, ndtri  # takes long to import, and forecasts need none
 
@@ -102,7 +102,7 @@ class SimulatedValues:
         return ordered
 
 
-def _means_of_near(residuals: Array, zeros: NDArray[np.int64]) -> Array:
+def _means_of_near(residuals: Floats, zeros: NDArray[np.int64]) -> Floats:
     """Mean residuals (n, M) of the nearest positive sums, which follow the `zeros` (n, 1)."""
     m = residuals.shape[1]
     rank, reach = np.arange(m), (_NEAR * (m - zeros)).astype(np.int64)
@@ -120,7 +120,7 @@ class _PresentValueSets(YearSets):
     of_paths = True
     always_given = True  # there is no other interval of a present value
 
-    def ranks(self, forecasts: Paths, outcomes: Array) -> tuple[Array, Floats]:
+    def ranks(self, forecasts: Paths, outcomes: Floats) -> tuple[Floats, Reals]:
         """Probabilities (n, H) of less than the realised value of the first K years, and of zero.
 
         NaN if one of the K outcomes is missing.

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from saga.conformal.families.set_family import Array, Ends, Floats, SetFamily
+from saga.arrays import Floats, Reals
+from saga.conformal.families.set_family import Ends, SetFamily
 from saga.distributions import Marginals
 
 
-def central_probabilities(coverage: Sequence[float]) -> Array:
+def central_probabilities(coverage: Sequence[float]) -> Floats:
     """Probabilities (2, L) of the quantiles that leave (1 - coverage) / 2 on each side."""
     return np.array([[(1 - share) / 2, (1 + share) / 2] for share in coverage]).T
 
@@ -28,24 +29,24 @@ class _ConformalisedQuantiles(SetFamily):
     by_coverage = True
     extrapolates = False
 
-    def scores(self, forecasts: Marginals, outcomes: Array, coverage: float) -> Array:
+    def scores(self, forecasts: Marginals, outcomes: Floats, coverage: float) -> Floats:
         """How far each outcome (n, H) is outside the two quantiles; negative inside."""
         low, high = (forecasts.quantiles(p)[..., 0] for p in central_probabilities((coverage,)))
         return np.maximum(low - outcomes, outcomes - high)
 
-    def rank_scores(self, less: Array, p_zero: Floats, coverage: float) -> Array:
+    def rank_scores(self, less: Floats, p_zero: Reals, coverage: float) -> Floats:
         """Raises TypeError: a rank says nothing about amounts."""
         raise TypeError("scores of quantile intervals are amounts")
 
-    def nested(self, q: Array) -> Array:
+    def nested(self, q: Floats) -> Floats:
         """The same amounts, because the quantiles differ."""
         return q
 
-    def is_unbounded(self, q: Array | float) -> Any:
+    def is_unbounded(self, q: Floats | float) -> Any:
         """No amount is too large."""
         return np.zeros(np.shape(q), dtype=np.bool_)
 
-    def ends(self, marginals: Marginals, q: Array, coverage: Sequence[float]) -> Ends:
+    def ends(self, marginals: Marginals, q: Floats, coverage: Sequence[float]) -> Ends:
         """Ends (n, H, L) in money of the intervals, for ascending coverages.
 
         Ends below 0 become 0. If a negative q is so large that the ends would cross, both are the

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from saga.arrays import Bools, Floats, Reals
 from saga.distributions import Marginals
 
-Array = NDArray[np.float64]
-Floats = NDArray[np.floating]
-Ends = tuple[Array, Array, NDArray[np.bool_]]  # lower and upper ends (n, H, L), zero inside or not
+# Lower and upper ends (n, H, L), and whether zero is inside.
+Ends = tuple[Floats, Floats, Bools]
 ROUNDING = 1e-9  # probability by which ends are rounded outward
 SMALLEST_AMOUNT = 1.0  # unit of the currency; the lower end of a set without zero
 
@@ -61,7 +60,7 @@ class SetFamily(ABC):
     extrapolates: ClassVar[bool] = True
 
     @abstractmethod
-    def rank_scores(self, less: Array, p_zero: Floats, coverage: float) -> Array:
+    def rank_scores(self, less: Floats, p_zero: Reals, coverage: float) -> Floats:
         """Scores from the probability of less (0 for zero) and that of zero; shapes broadcast.
 
         A score is between 0, in every set, and 1, in no finite set. An outcome must have a score of
@@ -69,19 +68,19 @@ class SetFamily(ABC):
         """
 
     @abstractmethod
-    def ends(self, marginals: Marginals, q: Array, coverage: Sequence[float]) -> Ends:
+    def ends(self, marginals: Marginals, q: Floats, coverage: Sequence[float]) -> Ends:
         """Ends (n, H, L) in money of the sets of thresholds `q` (n, H, L), one L per coverage.
 
         The last array says whether zero belongs to the set. NaN if there is no set: if `q` is NaN,
         or 1 or above, which no finite set reaches.
         """
 
-    def ranks(self, forecasts: Any, outcomes: Array) -> tuple[Array, Floats]:
+    def ranks(self, forecasts: Any, outcomes: Floats) -> tuple[Floats, Reals]:
         """Probability of less than each outcome, and that of zero, of recalibrated forecasts."""
         forecasts.require_recalibrated()
         return probability_of_less(forecasts, outcomes), forecasts.p_zero_like(outcomes)
 
-    def scores(self, forecasts: Any, outcomes: Array, coverage: float) -> Array:
+    def scores(self, forecasts: Any, outcomes: Floats, coverage: float) -> Floats:
         """Score of each outcome (n, H) or amount (n, H, K) for sets of a coverage.
 
         NaN if it is unknown. `forecasts` are recalibrated marginals, or paths if the family is
@@ -92,10 +91,10 @@ class SetFamily(ABC):
     def scores_by_coverage(
         self,
         forecasts: Any,
-        outcomes: Array,
+        outcomes: Floats,
         coverage: Sequence[float],
-        uniforms: Array | None = None,
-    ) -> dict[float, Array]:
+        uniforms: Floats | None = None,
+    ) -> dict[float, Floats]:
         """Coverage -> joined scores (n, H) of outcomes (n, H), on which thresholds are fitted.
 
         With `uniforms` (n, H), random numbers between 0 and 1, zero in a set that contains it is a
@@ -114,19 +113,19 @@ class SetFamily(ABC):
             scores[share] = self.joined(self.rank_scores(ranks, p_zero, share))
         return scores
 
-    def joined(self, scores: Array) -> Array:
+    def joined(self, scores: Floats) -> Floats:
         """Scores (n, H) of what a set at horizon H contains; here the outcome of this year."""
         return scores
 
-    def contains_zero(self, p_zero: Floats, coverage: float) -> NDArray[np.bool_] | bool:
+    def contains_zero(self, p_zero: Reals, coverage: float) -> Bools | bool:
         """Whether the set of this coverage can contain zero."""
         return True
 
-    def nested(self, q: Array) -> Array:
+    def nested(self, q: Floats) -> Floats:
         """The thresholds (..., L) that make sets of higher coverage contain those of lower one."""
         return np.maximum.accumulate(q, axis=-1)
 
-    def is_unbounded(self, q: Array | float) -> Any:
+    def is_unbounded(self, q: Floats | float) -> Any:
         """Whether only the set of all amounts has a threshold."""
         return np.asarray(q) >= 1
 
@@ -135,7 +134,7 @@ class SetFamily(ABC):
         return q is not None and not self.is_unbounded(q)
 
 
-def probability_of_less(marginals: Marginals, outcomes: Array) -> Array:
+def probability_of_less(marginals: Marginals, outcomes: Floats) -> Floats:
     """Forecast probability of less earnings than each outcome (n, H): 0 for zero; NaN if unknown.
 
     With `p_zero` it gives the score of the outcome in every family.
@@ -144,7 +143,7 @@ def probability_of_less(marginals: Marginals, outcomes: Array) -> Array:
     return np.where((outcomes == 0) & ~np.isnan(up_to), 0.0, up_to)
 
 
-def quantiles_at(marginals: Marginals, p: Array) -> Array:
+def quantiles_at(marginals: Marginals, p: Floats) -> Floats:
     """Quantiles (n, H, L) at probabilities that broadcast to this shape; NaN where they are."""
     p = np.broadcast_to(p, (*marginals.p_zero.shape, p.shape[-1]))
     return np.asarray(np.where(np.isnan(p), np.nan, marginals.quantiles(np.nan_to_num(p))))

@@ -20,14 +20,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.conformal.families.set_family import (
-    ROUNDING,
-    SMALLEST_AMOUNT,
-    Array,
-    Ends,
-    Floats,
-    SetFamily,
-)
+from saga.arrays import Floats, Reals
+from saga.conformal.families.set_family import ROUNDING, SMALLEST_AMOUNT, Ends, SetFamily
 from saga.distributions import Marginals
 
 
@@ -37,15 +31,15 @@ class YearSets(SetFamily):
     kind = "set"
     by_coverage = True
 
-    def contains_zero(self, p_zero: Floats, coverage: float) -> NDArray[np.bool_]:
+    def contains_zero(self, p_zero: Reals, coverage: float) -> NDArray[np.bool_]:
         """Whether the set of this coverage contains zero, shape of `p_zero`."""
         return np.asarray(np.asarray(p_zero, dtype=np.float64) >= (1 - coverage) / 2)
 
-    def rank_scores(self, less: Array, p_zero: Floats, coverage: float) -> Array:
+    def rank_scores(self, less: Floats, p_zero: Reals, coverage: float) -> Floats:
         """See `SetFamily.rank_scores`."""
         return np.where(self.contains_zero(p_zero, coverage), less, np.abs(2 * less - 1))
 
-    def ends(self, marginals: Marginals, q: Array, coverage: Sequence[float]) -> Ends:
+    def ends(self, marginals: Marginals, q: Floats, coverage: Sequence[float]) -> Ends:
         """See `SetFamily.ends`.
 
         `coverage` ascends and `q` must not decrease with it; each set then contains those of lower

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from saga.arrays import Bools, Floats
 from saga.register.simulation.earnings import ROUND, Activity
 from saga.register.simulation.economy import LAST_HISTORY
 from saga.register.simulation.life_state import (
     WEEKS,
-    Bools,
     CohortYear,
-    Floats,
     Labour,
     LifeState,
     Marital,

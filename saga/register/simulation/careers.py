@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from saga.arrays import Bools, Floats, Ints
 from saga.register.simulation.earnings import (
     Activity,
     add_casual_jobs,
@@ -22,16 +23,7 @@ from saga.register.simulation.economy import (
     occupation_cdf,
 )
 from saga.register.simulation.family import Births
-from saga.register.simulation.life_state import (
-    WEEKS,
-    Bools,
-    CohortYear,
-    Floats,
-    Ints,
-    Labour,
-    LifeState,
-    Region,
-)
+from saga.register.simulation.life_state import WEEKS, CohortYear, Labour, LifeState, Region
 from saga.register.simulation.parameters import by_sex, interpolate, step_value
 
 

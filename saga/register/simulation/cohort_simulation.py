@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import polars as pl
 
+from saga.arrays import Bools
 from saga.register.simulation.benefits import compute_benefits
 from saga.register.simulation.careers import simulate_work
 from saga.register.simulation.earnings import ROUND, compute_earnings, simulate_firms
@@ -25,7 +26,7 @@ from saga.register.simulation.economy import (
     build_economy,
 )
 from saga.register.simulation.family import partner_earnings, simulate_family
-from saga.register.simulation.life_state import Bools, CohortYear, LifeState
+from saga.register.simulation.life_state import CohortYear, LifeState
 from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import (
     create_cohort,

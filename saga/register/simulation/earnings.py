@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from saga.arrays import Bools, Floats, Ints
 from saga.register.simulation.economy import (
     COUNTY_PREMIUM,
     INDUSTRY_OWN_FIRMS,
@@ -20,15 +21,7 @@ from saga.register.simulation.economy import (
     OCCUPATION_PREMIUM,
 )
 from saga.register.simulation.family import Births
-from saga.register.simulation.life_state import (
-    WEEKS,
-    Bools,
-    CohortYear,
-    Floats,
-    Ints,
-    Labour,
-    LifeState,
-)
+from saga.register.simulation.life_state import WEEKS, CohortYear, Labour, LifeState
 from saga.register.simulation.parameters import by_sex, interpolate, step_value
 from saga.register.simulation.population import UPPER_SECONDARY
 from saga.schema import MIN_AGE

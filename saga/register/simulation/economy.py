@@ -18,9 +18,9 @@ from functools import cache
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from saga import schema
+from saga.arrays import Bools, Floats, Ints
 from saga.data.facts import shipped_facts
 from saga.macro.history import LAST_REGISTER_YEAR, sweden_as_published, uncounted_jobless
 from saga.register.simulation.parameters import Section, read_columns, to_numbers
@@ -281,10 +281,6 @@ def _draw(
         )
         yield year, (float(unemployment), float(growth), float(inflation))
 
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 EMPLOYERS_TAG, CLOSINGS_TAG = 0x656D70, 0x636C6F  # separate these random streams from others
 EDUCATION_FIELDS = "0123456789"  # SUN2000Inr, one digit

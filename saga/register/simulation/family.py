@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from saga.arrays import Bools, Floats
 from saga.register.simulation.life_state import (
     MAX_BIRTHS,
     WEEKS,
-    Bools,
     CohortYear,
-    Floats,
     LifeState,
     Marital,
     Presence,

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from saga.arrays import Bools
 from saga.cores import cpu_count
 from saga.data.panel import SIMULATED_ID
 from saga.errors import UsageError
@@ -23,7 +24,7 @@ from saga.register.simulation.cohort_simulation import (
     simulate_future,
 )
 from saga.register.simulation.economy import FIRST_HISTORY, LAST_HISTORY
-from saga.register.simulation.life_state import Bools, LifeState, Presence
+from saga.register.simulation.life_state import LifeState, Presence
 from saga.register.simulation.parameters import switch_off
 from saga.register.simulation.population import cohort_sizes
 from saga.requests import Progress

@@ -11,14 +11,10 @@ from enum import IntEnum
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from saga.arrays import Bools, Floats, Ints
 from saga.register.simulation.economy import Employers, MacroYear
 from saga.register.simulation.parameters import Parameters
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 WEEKS = 52.0  # in a year
 # Labour state at the end of a year. Parental leave and sickness are spells within employment.
@@ -179,7 +175,7 @@ class LifeState:
 
     def to_frame(self) -> pl.DataFrame:
         """The state as a table: person_id, birth_year, one column a field, birth_1 to birth_4."""
-        columns: dict[str, pl.Series | NDArray[np.int64]] = {"person_id": person_ids(self)}
+        columns: dict[str, pl.Series | Ints] = {"person_id": person_ids(self)}
         columns["birth_year"] = np.full(len(self), self.birth_year, np.int32)
         for f in fields(self):
             value = getattr(self, f.name)

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.errors import UsageError
 
-Floats = NDArray[np.float64]
 Steps = tuple[tuple[int, float], ...]  # (first x, value from there on), x ascending
 Knots = tuple[tuple[float, float], ...]  # (x, value), straight lines between them, x ascending
 

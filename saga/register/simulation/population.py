@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga import schema
+from saga.arrays import Bools, Floats, Ints
 from saga.register.simulation.economy import (
     COUNTY_PULL_ON_IMMIGRANTS,
     COUNTY_PULL_ON_YOUNG,
@@ -19,11 +20,8 @@ from saga.register.simulation.economy import (
 )
 from saga.register.simulation.life_state import (
     MAX_BIRTHS,
-    Bools,
     CohortYear,
     Exit,
-    Floats,
-    Ints,
     Labour,
     LifeState,
     Presence,

@@ -21,9 +21,9 @@ from importlib import resources
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from saga.arrays import Floats
+
 # Every second one of the countries with wages, in the order of their names, without Sweden.
 COUNTRIES = ("AUS", "CHE", "DEU", "ESP", "FRA", "IRL", "LUX", "SVN", "USA")
 FOR_TRAINING = 100_000

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from saga import schema
+from saga.arrays import Bools, Floats, Ints
 from saga.register.simulation.benefits import Benefits
 from saga.register.simulation.earnings import ROUND, Activity
 from saga.register.simulation.economy import (
@@ -20,10 +21,7 @@ from saga.register.simulation.economy import (
 )
 from saga.register.simulation.life_state import (
     WEEKS,
-    Bools,
     Exit,
-    Floats,
-    Ints,
     Labour,
     LifeState,
     Marital,

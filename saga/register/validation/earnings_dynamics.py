@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Bools
 from saga.macro.history import sweden_as_published
 from saga.register.validation.estimators import (
     Estimate,
@@ -21,7 +22,7 @@ from saga.register.validation.estimators import (
     slope,
 )
 from saga.register.validation.level_statistics import KeyedEstimates
-from saga.register.validation.register_arrays import FULL_PERIOD, Bools, RegisterArrays
+from saga.register.validation.register_arrays import FULL_PERIOD, RegisterArrays
 from saga.schema import EDUCATION_LEVELS
 
 PRIME_AGES = (25, 55)

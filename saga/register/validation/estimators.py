@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from saga.arrays import Floats, Ints
 
 NORMAL_CROW_SIDDIQUI = 2.91  # ratio of the quantile ranges of a normal variable
 

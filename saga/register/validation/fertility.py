@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Bools
 from saga.register.simulation.cohort_simulation import RegisterSettings, simulate_chunk
 from saga.register.simulation.life_state import LifeState
 from saga.register.simulation.parameters import Parameters
 from saga.register.validation.estimators import Estimate, Sample, combine, mean_of
 from saga.register.validation.level_statistics import KeyedEstimates
-from saga.register.validation.register_arrays import CHILD_AGE_CODES, Bools, RegisterArrays
+from saga.register.validation.register_arrays import CHILD_AGE_CODES, RegisterArrays
 from saga.schema import MAX_AGE
 
 # Birth years whose childlessness is published, and the age at which it is measured.

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Bools
 from saga.register.validation.estimators import Estimate, Sample, combine, mean_of
-from saga.register.validation.register_arrays import FULL_PERIOD, Bools, RegisterArrays
+from saga.register.validation.register_arrays import FULL_PERIOD, RegisterArrays
 
 KeyedEstimates = Iterator[tuple[str, Estimate]]
 

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.arrays import Bools
 from saga.data.panel import FLOOR
 from saga.errors import InputError, Problem
 from saga.register.simulation.economy import BASE_AMOUNT, CPI
@@ -62,7 +63,6 @@ FLAGS: dict[str, pl.Expr] = {
     "manager": pl.col("occupation").str.starts_with("1"),
 }
 
-Bools = NDArray[np.bool_]
 Singles = NDArray[np.float32]
 T = TypeVar("T", bound=np.generic)
 

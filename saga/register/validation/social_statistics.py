@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.arrays import Bools
 from saga.data.panel import FLOOR
 from saga.register.simulation.economy import CPI
 from saga.register.validation.earnings_dynamics import BUST_YEARS, UPTURN_YEARS, rank_product
@@ -26,7 +27,7 @@ from saga.register.validation.level_statistics import (
     lifetime_earnings,
     pay,
 )
-from saga.register.validation.register_arrays import CHILD_AGE_CODES, Bools, RegisterArrays
+from saga.register.validation.register_arrays import CHILD_AGE_CODES, RegisterArrays
 from saga.schema import EDUCATION_LEVELS
 
 Mask = Callable[[RegisterArrays, int], Bools]  # persons (n,) in a year
