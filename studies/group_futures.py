@@ -1,31 +1,30 @@
 """Is the sum right? Group means beside the register's futures, in many histories.
 
     python -m studies.group_futures BUNDLE [--histories 20] [--futures 20] [--persons 6000]
-        [--paths 200] [--seed 0] [--told] [--out build/group_futures] [--json]
+        [--paths 200] [--seed 0] [--told] [--out build/group_futures]
 
-Each history is a register of --persons persons with an economy and trends of its own up to 2022,
-and --futures futures after it (`saga.register.simulation.realised_trends`). Persons of 20 to 60 in
-2022 are forecast from their records. The macro process and the past of groups are fitted to the
-history, with priors from countries that feed no future; the rest is the bundle's, with the model's
-own error if the bundle stores vintages. Too few persons tell nothing of groups, and then none are
-drawn. With --told the macro series of each future are known. Over the persons with an outcome in a
-future, the mean, the share of zeros, the ratio of men's mean to women's, and for all persons
-quantiles of positive earnings, the Gini coefficient, the spread of changes since the year before
-(logs of earnings above the floor) and the correlation of ranks with those five years before are
-compared with their values on each path, and lifetimes (sums up to 64, discounted at 2 %) likewise;
-horizon 0 stands for these.
+Each history, numbered from --seed on, is a register of --persons persons with an economy and trends
+of its own up to 2022, and --futures futures after it (`saga.register.simulation.realised_trends`).
+Persons of 20 to 60 in 2022 are forecast from their records. The macro process and the past of
+groups are fitted to the history, with priors from countries that feed no future; the rest is the
+bundle's, with the model's own error if the bundle stores vintages. Too few persons tell nothing of
+groups, and then none are drawn. With --told the macro series of each future are known. Over the
+persons with an outcome in a future, the mean, the share of zeros, the ratio of men's mean to
+women's, and for all persons quantiles of positive earnings, the Gini coefficient, the spread of
+changes since the year before (logs of earnings above the floor) and the correlation of ranks with
+those five years before are compared with their values on each path, and lifetimes (sums up to 64,
+discounted at 2 %) likewise; horizon 0 stands for these.
 
 Bias is that of the mean over paths: relative, of zeros in points. Coverage is that of the 90 % band
 over paths and of the model's error, as in group tables. Futures of one history are not independent,
 so standard errors are those of the means of histories; p is of a coverage of 90 %, by t, with
-Holm's adjustment over the cells. Finished histories are kept in --out, so an interrupted run can be
-started again.
+Holm's adjustment over the cells; the page `results.md` in --out has the cells with p < .05.
+Finished histories are kept there, so an interrupted run can be started again.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -53,12 +52,13 @@ from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario
 from saga.macro.wage_trends import CountryWages, with_moving_mean
 from saga.model_error import EVERYBODY, GROUPS, ModelError
+from saga.pages.format import markdown_table
 from saga.population.group_bands import central_range
 from saga.register import RegisterSettings, generate_register
-from saga.register.simulation.realised_trends import countries_of
+from saga.register.simulation.realised_trends import FOR_TRAINING, countries_of
 from saga.requests import Draws
 from saga.simulation.group_layer import GroupLayer
-from studies.study_page import say, study_parser
+from studies.study_page import page_head, publish_page, say, study_parser
 
 HORIZONS, LIFETIME = (1, 5, 10, 20), 0
 STATED = 0.9  # coverage of the bands
@@ -66,6 +66,7 @@ LAST_YEAR, YEARS = 2022, 44  # of the records; to age 64 from 20
 MIN_PERSONS = 30  # of a group
 AGES = (35, 50)  # at which the middle and the older begin
 TABLE_NAMES = {"mean": "mean", "zeros": "zero_share", "ratio": "mean_ratio"}
+CHANCE = 0.05
 MOBILITY = 5  # years between the ranks that are correlated
 # Files of a bundle that paths depend on; its stored vintages only stretch the bands.
 FORECAST_FILES = ("model.safetensors", "transforms.json", "macro.json", "calibration.parquet")
@@ -224,7 +225,7 @@ def judged(rows: pl.DataFrame, error: ModelError | None) -> pl.DataFrame:
     def stretch(row: dict[str, Any]) -> float:
         of = EVERYBODY if row["group"] == "all" else GROUPS
         years = [row["horizon"]] if row["horizon"] else range(1, YEARS + 1)
-        name = TABLE_NAMES.get(row["statistic"])
+        name = (TABLE_NAMES | {"gini": "gini"}).get(row["statistic"])
         sd = error.sd(name, of, years, row["mean"]) if error and name else None
         return float(np.sqrt(1 + (sd / row["sd"]) ** 2)) if sd and row["sd"] else 1.0
 
@@ -307,11 +308,78 @@ def judge_histories(
     return pl.concat(parts)
 
 
+def share_text(row: dict[str, Any], name: str) -> str:
+    """A share or relative bias and its standard error, in %."""
+    value, error = 100 * row[name], 100 * row[f"{name}_se"]
+    digits = 0 if name == "coverage" or abs(value) >= 10 else 1
+    return f"{value:{'' if name == 'coverage' else '+'}.{digits}f} ({error:.{digits}f})"
+
+
+def page_of(rows: pl.DataFrame, error: ModelError | None) -> str:
+    """Tables in Markdown: figures of group tables, of paths, and cells that bands do not hold."""
+    yearly = (pl.col("horizon") != LIFETIME) | (pl.col("statistic") != "zeros")
+    every, without = (judged(rows, of).filter(yearly) for of in (error, None))
+    tabled = pl.col("statistic").is_in(list(TABLE_NAMES))
+    parts: dict[str, pl.DataFrame] = {
+        "all": summarise(every.filter(tabled), ["horizon"]),
+        "alone": summarise(without.filter(tabled), ["horizon"]),
+        "everybody": summarise(every.filter(statistic="mean", group="all"), ["horizon"]),
+    }
+    by_statistic = summarise(every, ["horizon", "statistic"])
+    parts |= {str(name): of for (name,), of in by_statistic.group_by("statistic")}
+    figures = {
+        (row["horizon"], name): row
+        for name, table in parts.items()
+        for row in table.fill_null(np.nan).iter_rows(named=True)  # errors of one history
+    }
+
+    def table(columns: dict[str, tuple[str, str]]) -> str:
+        lines = [
+            [
+                str(horizon or "lifetimes"),
+                *(
+                    share_text(row, figure) if (row := figures.get((horizon, part))) else ""
+                    for part, figure in columns.values()
+                ),
+            ]
+            for horizon in (*HORIZONS, LIFETIME)
+        ]
+        return markdown_table(["years ahead", *columns], lines)
+
+    sums = {
+        "all figures": ("all", "coverage"),
+        "without the model's own error": ("alone", "coverage"),
+        "means": ("mean", "coverage"),
+        "men beside women": ("ratio", "coverage"),
+        "zeros": ("zeros", "coverage"),
+        "bias of means, %": ("mean", "bias"),
+        "mean of everybody": ("everybody", "coverage"),
+        "its bias, %": ("everybody", "bias"),
+    }
+    of_paths = {
+        f"{title}: {word}": (name, figure)
+        for name, title in (
+            ("gini", "Gini"),
+            ("volatility", "changes of logs"),
+            ("mobility", "rank correlation over 5 years"),
+        )
+        for word, figure in (("bias, %", "bias"), ("inside, %", "coverage"))
+    }
+    cells = summarise(every.filter(tabled), CELL).filter(pl.col("p_holm") < CHANCE)
+    outside = markdown_table(
+        [*CELL, "inside, %", "p"],
+        [
+            [*(str(row[key]) for key in CELL), share_text(row, "coverage"), f"{row['p_holm']:.4f}"]
+            for row in cells.fill_null(np.nan).iter_rows(named=True)
+        ],
+    )
+    return "\n\n".join([table(sums), table(of_paths), outside])
+
+
 def main() -> None:
     """Run the study."""
     parser = history_parser(__doc__, "build/group_futures", futures=20, persons=6000)
     parser.add_argument("--told", action="store_true", help="Forecasts know each future's macro.")
-    parser.add_argument("--json", action="store_true", help="Print JSON.")
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle)
 
@@ -321,19 +389,11 @@ def main() -> None:
     bundle = forecaster.bundle
     files = {name: bundle.manifest["files"].get(name) for name in FORECAST_FILES}
     until = LAST_YEAR + YEARS
-    table = judge_histories(args, (files, args.told), args.seed, until, judge_one)
-    table = judged(table, None if bundle.vintages is None else ModelError.fit(bundle.vintages))
-    yearly = (pl.col("horizon") != LIFETIME) | (pl.col("statistic") != "zeros")
-    every = table.filter(yearly)  # hardly anybody never works again
-    in_tables = every.filter(pl.col("statistic").is_in(list(TABLE_NAMES)))
-    tables = {CELL[0]: summarise(in_tables, CELL[:1])}
-    tables |= {" and ".join(keys): summarise(every, keys) for keys in (CELL[:2], CELL)}
-    if args.json:
-        print(json.dumps({by: table.to_dicts() for by, table in tables.items()}, indent=2))
-        return
-    with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_formatting="ASCII_MARKDOWN", float_precision=3):
-        for by, table in tables.items():
-            print(f"By {by}\n\n{table}\n")
+    first = args.seed % (FOR_TRAINING - args.histories)  # no network has learnt from these
+    rows = judge_histories(args, (files, args.told), first, until, judge_one)
+    error = None if bundle.vintages is None else ModelError.fit(bundle.vintages)
+    head = page_head("Group means in many histories", __file__, bundle=bundle.digest)
+    publish_page(f"{head}\n\n{page_of(rows, error)}", args.out / "results.md")
 
 
 if __name__ == "__main__":

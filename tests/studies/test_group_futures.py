@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.scoreboard import tables_of
 
 from saga.register.simulation import generation
 from studies import group_futures
@@ -89,7 +89,7 @@ def test_the_command_judges_histories_and_keeps_them(
     monkeypatch.setattr(generation, "cohort_sizes", lambda *_: few)
     monkeypatch.setattr(group_futures, "MIN_PERSONS", 10)
     sizes = {"histories": 1, "futures": 1, "persons": 160, "paths": 10}
-    arguments = [str(ROOT / "bundles" / "small"), "--told", "--json", "--out", str(tmp_path)]
+    arguments = [str(ROOT / "bundles" / "small"), "--told", "--out", str(tmp_path)]
     arguments += [f"--{name}={value}" for name, value in sizes.items()]
     monkeypatch.setattr(sys, "argv", ["group_futures", *arguments])
     group_futures.main()
@@ -99,5 +99,8 @@ def test_the_command_judges_histories_and_keeps_them(
     monkeypatch.setattr(group_futures, "judge", None)  # nothing is judged twice
     group_futures.main()
     assert capsys.readouterr().out == first
-    cells = json.loads(first)["horizon and statistic and group"]
-    assert {(row["horizon"], row["statistic"]) for row in cells} >= {(20, "mean"), (1, "zeros")}
+    assert (tmp_path / "results.md").read_text(encoding="utf-8") == first
+    sums, paths, _ = tables_of(first)
+    assert [row[0] for row in sums["rows"]] == ["1", "5", "10", "20", "lifetimes"]
+    assert all(all(row[1:4]) for row in sums["rows"])
+    assert all(row[1:3] != ["", ""] for row in paths["rows"])

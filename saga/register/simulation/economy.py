@@ -12,7 +12,7 @@ pattern of the Swedish economy. The codes are those of SCB (SSYK 2012, SNI 2007)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -190,8 +190,9 @@ def _rates(
         rates[published.first_year + t] = (float(unemployment), float(growth), float(inflation))
     if history is not None:
         years = range(FIRST_DRAWN, LAST_HISTORY + 1)
+        prices = {year: rates[year][2] for year in range(FIRST_HISTORY, LAST_HISTORY + 1)}
         for year, (unemployment, growth, _) in _draw(
-            years, p, (history, HISTORY_TAG), rates, countries_of(history)
+            years, p, (history, HISTORY_TAG), rates, countries_of(history), prices
         ):
             rates[year] = (unemployment, growth, rates[year][2])
     if last_year > LAST_HISTORY:
@@ -199,7 +200,7 @@ def _rates(
             raise ValueError(f"years after {LAST_HISTORY} are drawn: name the draw")
         key = _future_key(seed, draw, history)
         years = range(LAST_HISTORY + 1, last_year + 1)
-        rates |= dict(_draw(years, p, key, rates, countries_of(history)))
+        rates |= dict(_draw(years, p, key, rates, countries_of(history), {}))
     return rates
 
 
@@ -246,8 +247,13 @@ def _draw(
     key: tuple[int, ...],
     before: dict[int, MacroRates],
     countries: tuple[str, ...],
+    known_inflation: Mapping[int, float],
 ) -> Iterator[tuple[int, MacroRates]]:
-    """Draw `years` from the Markov-switching process around a resampled trend of growth."""
+    """Draw `years` from the Markov-switching process around a resampled trend of growth.
+
+    Growth responds to inflation, to that which is known if it is: the panel records it, so a
+    forecaster can learn the response.
+    """
     first = years.start
     unemployment, _, inflation = before[first - 1]
     change = unemployment - before[first - 2][0]
@@ -267,11 +273,12 @@ def _draw(
         )
         change = max(unemployment + change, p.unemployment_floor) - unemployment
         unemployment += change
-        inflation = (
+        inflation = known_inflation.get(
+            year,
             p.inflation_mean
             + p.inflation_persistence * (inflation - p.inflation_mean)
             + p.inflation_on_unemployment * change
-            + p.inflation_sd * e[1]
+            + p.inflation_sd * e[1],
         )
         growth = (
             mean_growth
