@@ -55,11 +55,14 @@ def count_statements(tree: ast.Module) -> int:
 
 
 def only_passes_on(tree: ast.Module) -> bool:
-    """Whether a module has imports and names for them, and no function or class of its own."""
+    """Whether a module has imports and names for them, and nothing of its own."""
     statements = [node for node in tree.body if not is_docstring(node)]
     imports = [node for node in statements if isinstance(node, ast.Import | ast.ImportFrom)]
     others = [node for node in statements if node not in imports]
-    return bool(imports) and all(isinstance(node, ast.Assign) for node in others)
+    return bool(imports) and all(
+        isinstance(node, ast.Assign) and not isinstance(node.value, ast.Subscript)  # a type
+        for node in others
+    )
 
 
 def room_of(path: str) -> str:
