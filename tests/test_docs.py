@@ -11,6 +11,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from saga.evaluation.textbook import PROCESSES
@@ -116,6 +117,28 @@ def test_the_links_of_readme_lead_to_pages_of_the_site_up_to_its_last_section() 
     links = re.findall(r"\]\(([^)]+)\)", first)
     assert last
     assert [link for link in links if not link.startswith(("docs/", "http://127."))] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_lists_of_a_page_are_whole_on_the_site(page: Path) -> None:
+    """After an empty line Python-Markdown ends a list, or takes indented code as its text."""
+    item = r"^ *(?:[-*]|\d+\.) .*\n(?: +\S.*\n)*"
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
+    assert re.findall(rf"{item}\n+( +\S.*)", text, flags=re.M) == []
+
+
+def test_links_to_files_that_the_site_lacks_become_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "latex2mathml", ModuleType("latex2mathml"))
+    monkeypatch.setitem(sys.modules, "latex2mathml.converter", SimpleNamespace(convert=str))
+    without_links = runpy.run_path(str(ROOT / "docs/site/hooks.py"))["on_page_content"]
+    leaving = {
+        link
+        for page in (ROOT / "docs").rglob("*.md")
+        for link in re.findall(r"\]\(((?:\.\./)+[^)#]+)", page.read_text(encoding="utf-8"))
+        if not (page.parent / link).resolve().is_relative_to(ROOT / "docs")
+    }
+    assert len(leaving) > 3
+    assert {without_links(f'<a href="{link}">text</a>') for link in leaving} == {"text"}
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ _ITEM = re.compile(r"\s*([-*]|\d+\.) ")
 _FORMULA = re.compile(
     r'<(?P<tag>div|span) class="arithmatex">\\[(\[](?P<tex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
-_OUTSIDE = re.compile(r'<a href="(?:\.\./)+(?:SECURITY\.md|examples/[^"]*)">(.*?)</a>', re.DOTALL)
+_OUTSIDE = re.compile(r'<a href="(?:\.\./)+(?:[^"/]*\.md|examples/[^"]*)">(.*?)</a>', re.DOTALL)
 _LONG = 60  # characters of a formula in a line
 _SCROLLS = "display: inline-block; max-width: 100%; overflow-x: auto; vertical-align: middle"
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
