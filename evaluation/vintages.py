@@ -20,7 +20,7 @@ from saga.training.train_config import TrainConfig
 
 from saga.bundle import Bundle, write_bundle
 from saga.data.origins import Origins, cut, history, origins_at, realised_earnings
-from saga.data.panel import Panel
+from saga.data.panel import Panel, named_panel
 from saga.data.split import FOLDS_SCHEME, Part, assign_folds, persons_of, shares_of, units_of
 from saga.errors import InputError, UsageError
 from saga.files.atomic import commit
@@ -212,8 +212,8 @@ def store_vintages(errors: pl.DataFrame, bundle: Path, panel_id: str, command: s
     n_vintages = errors.select({"history", "cutoff"} & set(errors.columns)).n_unique()
     if opened.panel_id != panel_id:
         raise UsageError(
-            f"{bundle} was trained on the panel {opened.panel_id}, and these vintages are of "
-            f"{panel_id}. Name a bundle of the same panel with --store."
+            f"{bundle} was trained on {named_panel(opened.panel_id)}, and these vintages are of "
+            f"{named_panel(panel_id)}. Name a bundle of the same panel with --store."
         )
     if n_vintages < MIN_VINTAGES:
         raise UsageError(

@@ -28,7 +28,7 @@ from saga.training.tree_member import allows_trees, fit_tree_member
 
 from saga.bundle import JUDGED, Bundle, BundleContents, recorded_command, write_bundle
 from saga.data.origins import cut
-from saga.data.panel import Panel
+from saga.data.panel import Panel, named_panel
 from saga.data.split import (
     FOLDS_SCHEME,
     SPLIT_SHARES,
@@ -246,8 +246,8 @@ def train_final(
     Diagnostics.of_bundle(judged)
     if judged.panel_id != panel.meta.panel_id:
         raise UsageError(
-            f"The judged bundle was trained on the panel {judged.panel_id}, not on "
-            f"{panel.meta.panel_id}. Give the panel and the mapping of its training."
+            f"The judged bundle was trained on {named_panel(judged.panel_id)}, not on "
+            f"{named_panel(panel.meta.panel_id)}. Give the panel and the mapping of its training."
         )
     run = run or RunOptions()
     start = judged.config.get("source")

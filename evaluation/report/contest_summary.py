@@ -11,7 +11,7 @@ from saga.evaluation.report.evaluation_results import Results
 from saga.evaluation.scoring.comparison import BUNDLE_NAME, PERSON, SURE, verdict_lines
 from saga.evaluation.scoring.gap import CLAIRVOYANT
 
-from saga.data.panel import UNNAMED_PANEL, is_simulated
+from saga.data.panel import is_simulated, named_panel
 
 SIMPLE_RULES = {
     "carry": "same as last year, with the changes that are usual",
@@ -66,8 +66,7 @@ def _describe_persons(metrics: pl.DataFrame, panel: str) -> str:
     counts = metrics.filter(group="all")["n"].drop_nulls()
     most = int(counts.max()) if len(counts) else 0  # type: ignore[arg-type]
     kind = "simulated people" if is_simulated(panel) else "persons"
-    name = "panel" if panel == UNNAMED_PANEL else f"panel {panel}"
-    return f"{most:,} {kind} of the {name}, none of whom was used to fit the model."
+    return f"{most:,} {kind} of {named_panel(panel)}, none of whom was used to fit the model."
 
 
 def _compare_best(table: pl.DataFrame) -> Iterable[str]:
@@ -125,7 +124,8 @@ def _compare_rules(table: pl.DataFrame) -> Iterable[str]:
 
 def _describe_cut(relative: float, horizon: int) -> str:
     side = "lower" if relative > 0 else "higher"
-    return f"{100 * abs(relative):.0f}\u00a0% {side} {_years_ahead([horizon])}"
+    size = f"{100 * abs(relative):.0f}\u00a0%" if abs(relative) >= 0.005 else "less than 1\u00a0%"
+    return f"{size} {side} {_years_ahead([horizon])}"
 
 
 def _years_ahead(horizons: Sequence[int]) -> str:

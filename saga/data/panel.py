@@ -270,6 +270,11 @@ def _unknown_cell(dtype: pl.DataType) -> pl.Series:
     return pl.Series([None], dtype=dtype)
 
 
+def named_panel(panel_id: str) -> str:
+    """A panel in a sentence: "the panel NAME", or "the panel" if it has no name."""
+    return "the panel" if panel_id == UNNAMED_PANEL else f"the panel {panel_id}"
+
+
 def is_simulated(panel_id: str) -> bool:
     """Whether the panel of this id is a generated register."""
     return panel_id.startswith(SIMULATED_ID)

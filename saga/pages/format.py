@@ -34,6 +34,8 @@ def p_value(p: float | None) -> str:
 
 def short_percent(value: float) -> str:
     """A share without its sign and without a final zero: 0.9 -> "90 %", -0.012 -> "1.2 %"."""
+    if 0 < abs(value) < 0.0005:
+        return "less than 0.1 %"
     return percent(abs(value)).replace(".0 %", " %")
 
 

@@ -15,6 +15,7 @@ import polars as pl
 
 from saga.conformal.calibration_table import ALL, METHODS
 from saga.conformal.calibrator import MIN_CELL_PERSONS, REASONS
+from saga.data.panel import named_panel
 from saga.diagnostics_tables import QUESTIONS, TABLES, Diagnostics
 from saga.model_error import ModelError
 from saga.pages.brief import Brief
@@ -241,7 +242,7 @@ def make_brief(diagnostics: Diagnostics, *, bundle: str | None = None) -> Brief:
     return Brief(
         title="Can these forecasts be trusted?",
         about=f"{people}Calibration report of the bundle {holder}. It was judged on "
-        f"{n_persons} test persons of the panel {record.get('panel', '?')}; "
+        f"{n_persons} test persons of {named_panel(record.get('panel', '?'))}; "
         f"outcomes up to {record.get('last_year', '?')}. Amounts in {_unit(record)}.",
         uses=uses,
         answers=answers,

@@ -182,6 +182,18 @@ def test_an_error_of_the_sum_has_one_figure_and_an_interval_its_coverage_horizon
     assert UNIT in one_person.reason
 
 
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [(0.0004, "less than 0.1 % above"), (-0.0004, "less than 0.1 % below"), (0.02, "2 % above")],
+)
+def test_a_sum_that_is_hardly_off_is_not_said_to_be_off_by_nothing(
+    faultless: Diagnostics, size: float, words: str
+) -> None:
+    sums = faultless["sums"].with_columns(size=pl.lit(size))
+    _, (budget, *_) = decide_uses({**faultless.tables, "sums": sums}, 0.9, UNIT, simulated=False)
+    assert f"the true total was {words} the forecast total" in budget.reason
+
+
 @pytest.mark.parametrize(("size", "sides"), [(0.01, ["more"]), (-0.01, ["fewer"])])
 def test_intervals_that_are_slightly_off_are_said_to_cover_more_or_fewer(
     faultless: Diagnostics, size: float, sides: list[str]

@@ -106,6 +106,7 @@ def test_the_short_answer_names_the_best_rival_and_whether_it_is_better() -> Non
         ("carry", 5, 0.03, 0.2),
         ("gbt", 1, -0.06, 0.001),
         ("gbt", 5, -0.08, 0.3),
+        ("gbt", 10, -0.001, 0.3),
         ("lstm", 1, 0.05, 0.001),
         ("lstm", 5, -0.02, 0.002),
         ("clairvoyant", 1, -0.5, 0.001),
@@ -117,8 +118,8 @@ def test_the_short_answer_names_the_best_rival_and_whether_it_is_better() -> Non
     first, second = _compare_best(table.with_columns(test=pl.lit(PERSON)))
     assert first.replace("\u00a0", " ") == (
         "The best other method is gbt (boosted trees). Compared with it, SAGA's error is 6 % "
-        "higher 1 year ahead and 8 % higher 5 years ahead. It beats SAGA 1 year ahead. Chance may "
-        "explain the difference 5 years ahead."
+        "higher 1 year ahead, 8 % higher 5 years ahead and less than 1 % higher 10 years ahead. "
+        "It beats SAGA 1 year ahead. Chance may explain the difference 5 and 10 years ahead."
     )
     assert second == "lstm, too, beats SAGA 5 years ahead."
     assert list(_compare_best(table.with_columns(test=pl.lit(PERSON)).clear())) == []
