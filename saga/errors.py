@@ -95,6 +95,14 @@ class UsageError(SagaError):
     title = "An argument is out of range"
 
 
+def check_type(name: str, value: object, kind: type, example: str) -> None:
+    """Raise UsageError if the argument `name` is not of its kind, as the example is."""
+    if not isinstance(value, kind):
+        raise UsageError(
+            f"{name} is of type {kind.__name__}, such as {example}, not {type(value).__name__}."
+        )
+
+
 class BundleError(SagaError):
     """A bundle lacks a file, was changed, or has an incompatible version (exit code 2)."""
 

@@ -79,15 +79,6 @@ def _check_type(panel: Panel) -> None:
         )
 
 
-def check_request(request: object, kind: type) -> None:
-    """Raise UsageError if the second argument of a forecast is not such a request."""
-    if not isinstance(request, kind):
-        raise UsageError(
-            f"The second argument is a {kind.__name__}, not a {type(request).__name__}. For "
-            f"example {kind.__name__}(coverage=(0.9,))."
-        )
-
-
 def check_kinds(panel: Panel, transforms: Transforms) -> None:
     """Raise UsageError if a column of the panel's own is of another kind than in training."""
     kinds = {column.name: column.kind for column in panel.meta.extra}

@@ -42,7 +42,7 @@ from saga.data.macro_rows import SERIES
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.distributions import Marginals
-from saga.errors import UsageError
+from saga.errors import UsageError, check_type
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.training_reference import ComparedRecords
@@ -51,7 +51,6 @@ from saga.files.data_frames import Rows
 from saga.forecast_checks import (
     check_panel,
     check_reference,
-    check_request,
     leave_out_ineligible,
 )
 from saga.forecast_results import Forecasts, Lifetimes, Pensions, Result
@@ -537,7 +536,7 @@ class Forecaster(Summarised):
             >>> forecasts.table.select("person_id", "year", "horizon").rows()
             [('0001', 2027, 5), ('0002', 2027, 5)]
         """
-        check_request(request, ForecastRequest)
+        check_type("request", request, ForecastRequest, "ForecastRequest(coverage=(0.9,))")
         if horizons is not None:
             years = (int(horizons),) if isinstance(horizons, int | Integral) else horizons
             request = replace(request, horizons=years)
@@ -586,6 +585,7 @@ class Forecaster(Summarised):
         record: bool = False,
     ) -> Plan[Request]:
         """A request that is checked and can be computed in pieces; arguments as in `run`."""
+        check_type("draws", draws, Draws, "Draws(seed=1)")
         forecaster = self if in_force is None else in_force.forecaster
         if record and in_force is not None:
             in_force.check_recordable(request, draws)
@@ -613,7 +613,7 @@ class Forecaster(Summarised):
         Raises:
             InputError: If nobody can be forecast.
         """
-        check_request(request, LifetimeRequest)
+        check_type("request", request, LifetimeRequest, "LifetimeRequest(rate=0.02)")
         result = self.run(request, self.panel(source), draws, progress=progress)
         assert isinstance(result, Lifetimes)
         return result
@@ -635,7 +635,7 @@ class Forecaster(Summarised):
         Raises:
             InputError: If nobody can be forecast.
         """
-        check_request(request, PensionRequest)
+        check_type("request", request, PensionRequest, "PensionRequest(ages=(64,))")
         result = self.run(request, self.panel(source), draws, progress=progress)
         assert isinstance(result, Pensions)
         return result

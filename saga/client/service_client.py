@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -20,8 +21,9 @@ from saga.client.service_connection import (
     foreign_answer,
     json_of,
 )
-from saga.errors import UsageError
+from saga.errors import UsageError, check_type
 from saga.requests import (
+    JOB_REQUESTS,
     Draws,
     ForecastRequest,
     LifetimeRequest,
@@ -48,6 +50,8 @@ class Sending:
         record: Whether to enter the intervals in the ledger.
         on_error: Whether rows that break a rule end the job, or are dropped and counted.
         key: Idempotency-Key; the same key and request are the same job. By default a new one.
+
+    Raises UsageError for a key that cannot be sent.
     """
 
     prices: Prices | None = None
@@ -55,6 +59,10 @@ class Sending:
     record: bool = False
     on_error: OnError = "fail"
     key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.key is not None and not re.fullmatch("[!-~]+", str(self.key)):
+            raise UsageError("key has only letters from a to z, digits and signs: delivery-2026.")
 
 
 @dataclass(frozen=True)
@@ -193,6 +201,7 @@ class Client(ServiceConnection):
         enters the intervals in the ledger. Raises ServiceError, of the class that fits the answer.
         """
         extra = {"prices": prices, "origin": origin, "record": record or None}
+        check_type("request", request, ForecastRequest, "ForecastRequest(horizons=(1, 5))")
         return self._compute(persons, request, draws, extra)
 
     def lifetime(
@@ -207,6 +216,7 @@ class Client(ServiceConnection):
     ) -> Answer[FrameT]:
         """Present values: one row per person; arguments as in `forecast`. Raises ServiceError."""
         extra = {"prices": prices, "origin": origin, "record": record or None}
+        check_type("request", request, LifetimeRequest, "LifetimeRequest(rate=0.02)")
         return self._compute(persons, request, draws, extra)
 
     def population(
@@ -225,6 +235,7 @@ class Client(ServiceConnection):
         population each one stands for; other arguments as in `forecast`. Raises ServiceError.
         """
         extra = {"prices": prices, "origin": origin, "weights": weights}
+        check_type("request", request, PopulationRequest, "PopulationRequest(until=2030)")
         return self._compute(persons, request, draws, extra)
 
     def submit(
@@ -241,14 +252,15 @@ class Client(ServiceConnection):
 
     def submit_file(
         self,
-        path: Path,
+        path: str | Path,
         request: Request | PopulationRequest = ForecastRequest(),
         draws: Draws = Draws(),
         sending: Sending = Sending(),
     ) -> RemoteJob[pa.Table]:
         """Send a Parquet or CSV file as a job; the result is an Arrow table."""
-        if path.suffix not in _FILE_TYPES:
-            raise UsageError("A file of persons is .parquet or .csv.")
+        path = Path(path)
+        if path.suffix not in _FILE_TYPES or not path.is_file():
+            raise UsageError(f"{path} is no .parquet or .csv file of persons. Name one.")
         parameters = query(request, draws, _job_options(request, sending))
         return self.job(self._post_job(path, _FILE_TYPES[path.suffix], parameters, sending.key))
 
@@ -314,8 +326,9 @@ def query(
 ) -> dict[str, str]:
     """Query parameters: the options that differ from their defaults, and `extra` but for None.
 
-    Raises UsageError for a scenario or tax that is not a name.
+    Raises UsageError for other draws, and for a scenario or tax that is not a name.
     """
+    check_type("draws", draws, Draws, "Draws(seed=1)")
     scenarios = draws.scenario, getattr(request, "reference", None)
     if not all(scenario is None or isinstance(scenario, str) for scenario in scenarios):
         raise UsageError("With a table the scenario is a name, such as recession-1990s.")
@@ -333,6 +346,10 @@ def query(
 
 
 def _job_options(request: Request | PopulationRequest, sending: Sending) -> dict[str, object]:
+    if not isinstance(request, tuple(JOB_REQUESTS.values())):
+        kinds = ", ".join(kind.__name__ for kind in JOB_REQUESTS.values())
+        raise UsageError(f"request is one of {kinds}, not a {type(request).__name__}.")
+    check_type("sending", sending, Sending, "Sending(origin=2015)")
     return {
         "product": None if request.product == "forecasts" else request.product,
         "prices": sending.prices,

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import httpx
 
-from saga.errors import Problem, SagaError
+from saga.errors import Problem, SagaError, UsageError, check_type
 from saga.version import current_version
 
 _SHORTEST_SECONDS = 0.1  # of a wait, whatever the service and chance say
@@ -149,6 +149,8 @@ class Retries:
         sleep: Waits.
         clock: Seconds that only grow.
         random: A random number from 0 to 1.
+
+    Raises UsageError unless the times are numbers of seconds.
     """
 
     seconds: float = 120.0
@@ -157,6 +159,10 @@ class Retries:
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     random: Callable[[], float] = field(default=random.random, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "first_seconds", "longest_seconds"):
+            _check_seconds(name, getattr(self, name))
 
     def send(self, attempt: Callable[[], httpx.Response]) -> httpx.Response:
         """The first answer that is not to be tried again, or the last one.
@@ -237,6 +243,11 @@ def _in_utc(moment: datetime) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
+def _check_seconds(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise UsageError(f"{name} is a number of seconds, such as 120.0 or 0.0.")
+
+
 def _address(url: str) -> str:
     """An address as messages show it, without the password that it may have."""
     try:
@@ -260,7 +271,7 @@ class ServiceConnection:
         seconds: Longest wait for an answer, before the call counts as lost and is repeated.
         tls: Certificate authorities to trust, of `ssl.create_default_context(cafile=...)`.
 
-    Raises ServiceError for what is no address, or no key.
+    Raises ServiceError for what is no address, or no key, and UsageError for other arguments.
     """
 
     def __init__(
@@ -273,6 +284,11 @@ class ServiceConnection:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.address = _address(url)
+        check_type("retries", retries, Retries, "Retries(seconds=0.0)")
+        _check_seconds("seconds", seconds)
+        if tls is not None:
+            example = "ssl.create_default_context(cafile='root.crt')"
+            check_type("tls", tls, ssl.SSLContext, example)
         headers = {"User-Agent": f"saga-client/{current_version()}"}
         if key is not None:
             if not isinstance(key, str) or not re.fullmatch("[!-~]+", key):

@@ -470,6 +470,33 @@ def test_whatever_is_said_of_a_job_that_failed_is_a_service_error(answer: Answer
         client.job("a" * 32).wait()
 
 
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda url, _: Client(url, retries=None), "retries is of type Retries"),
+        (lambda url, _: Client(url, retries=Retries(seconds=None)), "a number of seconds"),
+        (lambda url, _: Client(url, retries=Retries(longest_seconds=-1.0)), "a number of seconds"),
+        (lambda url, _: Client(url, seconds="5"), "a number of seconds"),
+        (lambda url, _: Client(url, tls="root.crt"), "cafile="),
+        (lambda url, frame: Client(url).forecast(frame, None), "of type ForecastRequest"),
+        (lambda url, frame: Client(url).forecast(frame, LifetimeRequest()), "ForecastRequest"),
+        (lambda url, frame: Client(url).lifetime(frame, {"rate": 0.02}), "LifetimeRequest"),
+        (lambda url, frame: Client(url).population(frame, 5), "of type PopulationRequest"),
+        (lambda url, frame: Client(url).forecast(frame, draws=5), "draws is of type Draws"),
+        (lambda url, frame: Client(url).submit(frame, "lifetimes"), "ForecastRequest, Lifetime"),
+        (lambda url, frame: Client(url).submit(frame, sending=None), "sending is of type Sending"),
+        (lambda url, frame: Client(url).submit(frame, sending=Sending(key="\u00e4")), "delivery-"),
+        (lambda url, _: Client(url).submit_file("none.parquet"), "no .parquet or .csv file"),
+        (lambda url, _: Client(url).submit_file("tests"), "no .parquet or .csv file"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_anything_is_sent(
+    persons: pl.DataFrame, call: Callable[[str, pl.DataFrame], object], words: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        call("http://127.0.0.1:1", persons)
+
+
 def test_a_table_of_others_is_no_answer_and_is_not_replaced(tmp_path: Path) -> None:
     mine = tmp_path / "mine.parquet"
     pl.DataFrame({"person_id": ["a"], "mean": [1.0]}).write_parquet(mine)
