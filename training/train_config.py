@@ -24,6 +24,7 @@ from saga.model import ModelConfig
 from saga.model.config import CheckedOptions, Count
 
 # Distributions with further configurations: a package of each has a folder `configs`.
+_PARTS = ("model", "masking")  # tables of options
 _GROUP = "saga.configs"
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 AUTO, NO_SOURCE = "auto", "none"
@@ -101,10 +102,9 @@ def load_config(source: str | Path, shape: ModelConfig | None = None) -> TrainCo
     Raises UsageError if the file cannot be used, or names another shape.
     """
     name = str(source) if str(source) in built_in_configs() else Path(source).stem
-    # An option without a value in the file has its default.
-    options = {key: value for key, value in _parsed(source).items() if value is not None}
+    options = _parsed(source)
     if shape is not None:
-        model = options.get("model") or {}
+        model = options.get("model", {})
         check_shape(model, shape, str(source))
         options["model"] = replace(shape, dropout=model.get("dropout", shape.dropout))
     try:
@@ -134,22 +134,23 @@ def _parsed(source: str | Path, extended: tuple[str, ...] = ()) -> dict[str, Any
 
     `extended` are the configurations that have led to this one.
     """
-    title = f"Configuration '{source}' is not valid YAML"
+    title = f"Configuration '{source}' cannot be used"
     parsed = read_yaml(_text(source), title, "configuration")
     if not isinstance(parsed, dict):
         raise UsageError(f"Configuration '{source}' must be a YAML mapping.")
+    for part in _PARTS:
+        if not isinstance(parsed.get(part, {}), dict):
+            raise UsageError(
+                f"Configuration '{source}': '{part}' is no table. Write its options below it."
+            )
     base = parsed.pop("extends", None)
     if base is None:
         return parsed
     if not isinstance(base, str) or base in extended:
         raise UsageError(f"Configuration '{source}': 'extends' must name another configuration.")
     inherited = _parsed(base, (*extended, base))
-    parts = {part: _merged(part, inherited, parsed) for part in ("model", "masking")}
+    parts = {part: {**inherited.get(part, {}), **parsed.get(part, {})} for part in _PARTS}
     return {**inherited, **parsed, **parts}
-
-
-def _merged(part: str, inherited: Mapping[str, Any], parsed: Mapping[str, Any]) -> dict[str, Any]:
-    return {**(inherited.get(part) or {}), **(parsed.get(part) or {})}
 
 
 def _text(source: str | Path) -> str:

@@ -102,6 +102,8 @@ def limits(bounds: Bounds) -> tuple[float, float]:
 
 def _in_order(bounds: Bounds) -> Bounds:
     low, high = limits(bounds)
+    if low == -math.inf and high == math.inf:
+        raise ValueError("there is neither a lowest nor a highest credible value")
     if not low <= high:
         raise ValueError("the highest credible value is below the lowest")
     return bounds

@@ -3,7 +3,8 @@
 YAML 1.1 has words and numbers with a second meaning: `no` is false, `010` is eight and `7:30` is
 450. Here a key is the text that is written, and only `true`, `false`, `null` and decimal numbers
 without leading zeros are other values than texts. What hides or multiplies content is refused: a
-key that stands twice, names of other parts, tags, and many brackets inside each other.
+key that stands twice, names of other parts, tags, and many brackets inside each other. So is a part
+without content, which would do nothing without a word.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _MAX_DEPTH = 20  # Python's own limit would be an error without a line
 _MAX_DIGITS = 100  # of a number: Python turns no longer ones than some thousand into text
 _JOIN = "Join the two entries, or remove one."
 _PLAIN = "Write the content itself there."
+_FILL = "Write its content (null, where it has a meaning), or remove the key."
 
 
 class _Refused(yaml.MarkedYAMLError):
@@ -41,13 +43,13 @@ class _Refused(yaml.MarkedYAMLError):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without second meanings, names of other parts, and two entries of one key."""
+    """YAML without second meanings, names of other parts, two entries of one key, empty parts."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML reads the class)
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """The next part; raises a YAMLError if it is another part's name, tagged or too deep."""
+        """The next part; raises a YAMLError if it is another's name, tagged, too deep or empty."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         mark = event.start_mark
         if isinstance(event, yaml.AliasEvent):
@@ -62,6 +64,11 @@ class _Loader(yaml.SafeLoader):
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
+        # An empty list has a meaning: a column that the panel does not get.
+        is_table = isinstance(node, yaml.MappingNode) and not node.value
+        if is_table or (is_plain and not event.value and parent is not None):
+            named = index.value if isinstance(index, yaml.ScalarNode) else "a part"
+            raise _Refused(f"{named} has no content", mark, _FILL)
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

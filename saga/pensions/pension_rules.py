@@ -390,7 +390,7 @@ def _on_top_of(base: object, content: dict[str, Any], place: str) -> dict[str, A
         "series": {k: v for k, v in below.get("series", {}).items() if k in (*used, _OWN_PRICES)},
     }
     for key, before in inherited.items():
-        changes = content.get(key) or {}
+        changes = content.get(key, {})
         if isinstance(changes, dict):
             merged[key] = {**before, **changes}
             for name, value in changes.items():
@@ -398,7 +398,7 @@ def _on_top_of(base: object, content: dict[str, Any], place: str) -> dict[str, A
                     earlier = before[name]
                     if not isinstance(earlier, dict):
                         earlier = {str(merged["first_year"]): earlier}
-                    merged[key][name] = {**earlier, **value} if value else {}
+                    merged[key][name] = {**earlier, **value}
     return merged
 
 
@@ -415,16 +415,16 @@ def _rule_of(content: Mapping[str, Any], place: str) -> PensionRule:
         **{name: content[name] for name in _TEXTS},
         floor_index=content.get("floor_index", index),
         ceiling_index=content.get("ceiling_index", index),
-        price_amounts=tuple(content.get("price_amounts") or ()),
+        price_amounts=tuple(content.get("price_amounts", ())),
         first_year=first_year,
         bands=tuple(map(float, content.get("bands", (1, 3, 5)))),
         parameters={
             name: _from_first_year(
                 _by_year(value, first_year), first_year, PARAMETERS[name].default
             )
-            for name, value in (content.get("parameters") or {}).items()
+            for name, value in content.get("parameters", {}).items()
         },
-        series={name: _by_year(value, 0) for name, value in (content.get("series") or {}).items()},
+        series={name: _by_year(value, 0) for name, value in content.get("series", {}).items()},
     )
     _refuse(_checks_of_pairs(rule), place)
     return rule
@@ -473,14 +473,13 @@ def _checks(content: Mapping[str, Any]) -> Iterator[_Check]:
         is_text = isinstance(content.get(key, ""), str)
         yield key, not is_text, "not a text", "Give the name of a series."
     index, *amounts = _amounts_of(content)
-    names, others = content.get("price_amounts"), [name for name in amounts if name != index]
+    names, others = content.get("price_amounts", []), [name for name in amounts if name != index]
     for name in others[:1]:
         fix = f"Write [{name}] if it follows prices, [] if it follows wages."
-        yield "price_amounts", names is None, f"not said for {name}", fix
+        yield "price_amounts", "price_amounts" not in content, f"not said for {name}", fix
     is_known = isinstance(names, list) and all(name in others for name in names)
     fix = "List names of the floor_index and ceiling_index that are not the index."
-    is_faulty = names is not None and not is_known
-    yield "price_amounts", is_faulty, "not amounts of the rule beside the index", fix
+    yield "price_amounts", not is_known, "not amounts of the rule beside the index", fix
     is_year = isinstance(content.get("first_year"), int) and _is_year(content["first_year"])
     yield "first_year", not is_year, "no calendar year", _FIX_YEAR
     bands = content.get("bands", [1])
@@ -491,17 +490,17 @@ def _checks(content: Mapping[str, Any]) -> Iterator[_Check]:
     is_long = ascends and len(bands) > _MAX_BANDS
     yield "bands", is_long, "too many", f"Give at most {_MAX_BANDS}."
     for key in ("parameters", "series"):
-        is_mapping = isinstance(content.get(key) or {}, dict)
+        is_mapping = isinstance(content.get(key, {}), dict)
         yield key, not is_mapping, "not a mapping", "Give `name: value` lines below the key."
         if not is_mapping:
             return
-    parameters = content.get("parameters") or {}
+    parameters = content.get("parameters", {})
     is_nothing = content.get("formula") == "sum" and not {"rate", "funded_rate"} & parameters.keys()
     yield "parameters, rate", is_nothing, "missing, so no year gives a right", "Give it."
     for name, value in parameters.items():
         yield from _checks_of_parameter(name, value, content)
     used = [*dict.fromkeys(map(str, _amounts_of(content))), _OWN_PRICES]
-    for name, value in (content.get("series") or {}).items():
+    for name, value in content.get("series", {}).items():
         key = f"series, {name}"
         fix = f"{_near(name, used) or 'Remove it.'} The rule uses {', '.join(used[:-1])}."
         yield key, name not in used, "the rule does not use it", fix
@@ -550,7 +549,6 @@ def _checks_of_numbers(
 ) -> Iterator[_Check]:
     """The checks of a number, or of numbers by year."""
     dated: dict[Any, Any] = value if isinstance(value, dict) else {None: value}
-    yield key, not dated, "no year", "Write {2030: 9}, or remove it."
     fix = f"Give a {'whole ' if whole else ''}number from {lowest:g} to {highest:g}."
     for year, number in dated.items():
         at = key if year is None else f"{key}, {year}"
