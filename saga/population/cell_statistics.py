@@ -136,12 +136,13 @@ class PersonPaths:
         return PathStatistic(value, influence, is_quantile=True)
 
     def statistics(
-        self, median: PathStatistic, everybody: NDArray[np.int_]
+        self, median: PathStatistic | None, everybody: NDArray[np.int_]
     ) -> dict[str, PathStatistic]:
         """GROUP_STATISTICS of `saga.group_statistics`; NaN on a path without persons.
 
         Args:
-            median: That of all persons of the year, for the poverty line.
+            median: That of all persons of the year, for the poverty line; None: numbers, sums and
+                means alone.
             everybody: The random groups of all persons of the year, (n_all,). Numbers and sums are
                 also moved by the persons who are not in the cell.
         """
@@ -153,27 +154,29 @@ class PersonPaths:
             share = np.bincount(everybody, minlength=RANDOM_GROUPS)[:, None] / len(everybody)
             mean = total / persons
             of_mean = (amounts_by_group - mean * by_group) / persons
-            rank = (self._cumulated - weights / 2) / persons
-            above = (total - np.cumsum(amounts, axis=0) + amounts / 2) / persons
-            ranked = (amounts * rank).sum(0) / persons  # mean of earnings x rank
-            gini = np.where(total > 0, 2 * ranked / mean - 1, 0.0)
-            of_rank = self._by_group(weights * (earnings * rank + above)) - 2 * ranked * by_group
-            of_gini = 2 * of_rank / total - (gini + 1) * of_mean / mean
-            line = POVERTY_LINE * median.values
-            low, high = ((1 + side * _NEAR_LINE) * line for side in (-1, 1))
-            poor = self._share(earnings < line)
-            near_line = self._share((earnings >= low) & (earnings < high)).values
-            density = np.where(line > 0, near_line / (high - low), 0.0)
-            of_poor = poor.influence + density * POVERTY_LINE * median.influence
             statistics = {
                 "persons": PathStatistic(persons, by_group - persons * share),
                 "total": PathStatistic(total, amounts_by_group - total * share),
                 "mean": PathStatistic(mean, of_mean),
-                **{name: self.quantile(level) for name, level in QUANTILES.items()},
-                "gini": PathStatistic(gini, np.where(total > 0, of_gini, 0.0)),
-                "zero_share": self._share(earnings == 0),
-                "poverty_share": PathStatistic(poor.values, of_poor),
             }
+            if median is not None:
+                rank = (self._cumulated - weights / 2) / persons
+                above = (total - np.cumsum(amounts, axis=0) + amounts / 2) / persons
+                ranked = (amounts * rank).sum(0) / persons  # mean of earnings x rank
+                gini = np.where(total > 0, 2 * ranked / mean - 1, 0.0)
+                of_rank = self._by_group(weights * (earnings * rank + above))
+                moved = of_rank - 2 * ranked * by_group
+                of_gini = 2 * moved / total - (gini + 1) * of_mean / mean
+                line = POVERTY_LINE * median.values
+                low, high = ((1 + side * _NEAR_LINE) * line for side in (-1, 1))
+                poor = self._share(earnings < line)
+                near_line = self._share((earnings >= low) & (earnings < high)).values
+                density = np.where(line > 0, near_line / (high - low), 0.0)
+                of_poor = poor.influence + density * POVERTY_LINE * median.influence
+                statistics |= {name: self.quantile(level) for name, level in QUANTILES.items()}
+                statistics["gini"] = PathStatistic(gini, np.where(total > 0, of_gini, 0.0))
+                statistics["zero_share"] = self._share(earnings == 0)
+                statistics["poverty_share"] = PathStatistic(poor.values, of_poor)
         empty, weight = persons == 0, float((weights**2).sum() / weights.sum())
         return {
             name: replace(

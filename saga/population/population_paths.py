@@ -325,9 +325,12 @@ class Present:
             yield float(np.minimum(persons, n_paths).sum() / n_paths), weighted, of_each
 
     def statistics(
-        self, cell: PersonPaths | None, median: PathStatistic
+        self, cell: PersonPaths | None, median: PathStatistic | None
     ) -> dict[str, PathStatistic]:
-        """The statistics of a cell by name; 0 persons and no others if nobody is in it."""
+        """The statistics of a cell by name; 0 persons and no others if nobody is in it.
+
+        Without the `median` of everybody only numbers, sums and means.
+        """
         if cell is not None and len(cell.earnings):
             return cell.statistics(median, self.random_groups)
         return self._of_nobody
@@ -387,8 +390,8 @@ def statistics_of(
 ) -> Iterator[tuple[tuple[TableCell, ...], tuple[str, ...], dict[str, PathStatistic]]]:
     """Each cell, then each comparison of two: the cells, the names, statistics by name.
 
-    Those of further amounts have their prefix. Nothing is computed of `hidden` cells: they are as
-    if nobody was in them.
+    Those of further amounts, sums and means, have their prefix. Nothing is computed of `hidden`
+    cells: they are as if nobody was in them.
     """
     median = present.cell(tuple(size - 1 for size in grid.shape), grid).quantile(0.5)
     further = present.further.items()
@@ -400,7 +403,7 @@ def statistics_of(
             f"{prefix}{name}": statistic
             for prefix, of_amounts in amounts.items()
             for name, statistic in present.statistics(
-                None if is_hidden else of_amounts.cell(cell, grid), median
+                None if is_hidden else of_amounts.cell(cell, grid), None if prefix else median
             ).items()
         }
         means[cell] = [statistics[name] for name in ("mean", "p50")]
