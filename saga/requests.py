@@ -15,7 +15,6 @@ from typing import (
     Annotated,
     ClassVar,
     Literal,
-    NewType,
     TypeVar,
     get_args,
     get_origin,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 CalibrationMethod = Literal["sets", "cqr", "cv+"]
 OnError = Literal["fail", "drop"]
-PensionSource = NewType("PensionSource", str)  # name of a shipped rule, or text of a rule file
 Product = Literal["forecasts", "lifetimes", "paths", "pensions"]
 JobProduct = Literal["forecasts", "lifetimes", "paths", "pensions", "populations"]
 Progress = Callable[[int, int], None]  # called with the number that is done, and the number in all
@@ -56,6 +54,13 @@ _EVENT = re.compile(
 _THOUSANDS = re.compile(r"^\s*\d{3}(\.\d*)?\s*$|[<>]\s*-?\d{1,3}([ ,.'_\u00a0\u2019]\d{3})+\s*$")
 
 
+class PensionSource(str):
+    """The name of a shipped rule, or the text of a rule file, whose name errors tell."""
+
+    file: str = ""
+
+
+PENSION_RULE = PensionSource("se")
 RequestT = TypeVar("RequestT", bound="Draws | Request | PopulationRequest")
 ProductT = TypeVar("ProductT", bound="Request | PopulationRequest")
 
@@ -325,7 +330,7 @@ class PensionRequest(_PathRequest):
 
     rule: Annotated[
         PensionSource, Option("Pension rule: se, us, accrual, or the keys of a rule file.")
-    ] = PensionSource("se")
+    ] = PENSION_RULE
     reform: Annotated[
         PensionSource | None, Option("Also the difference that this other rule makes.")
     ] = None

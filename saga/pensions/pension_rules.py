@@ -184,9 +184,10 @@ class PensionRule:
 class PensionLaw:
     """A rule with its yearly amounts and prices, for earnings in prices of `price_year`.
 
-    Later than `last_year` amounts follow wages, and prices do not change.
+    Later than `last_year` amounts follow wages, and prices do not change. Errors name its `place`.
     """
 
+    place: str
     rule: PensionRule
     amounts: Mapping[str, Mapping[int, float]]
     prices: Mapping[int, float]
@@ -202,49 +203,49 @@ class PensionLaw:
         currency: str,
         role: str = "rule",
     ) -> PensionLaw:
-        """The law of a rule, for earnings in a currency of `price_year`; errors name its `role`.
+        """The law of a rule, for earnings in a currency of `price_year`.
+
+        Errors name the file of the source, else its `role` and title.
 
         Raises UsageError if the rule cannot be used, is for another currency, or lacks a series or
         prices.
         """
         rule = pension_rule(source, f"the {ROLES[role]}")
-        what = f"{ROLES[role]} {rule.title!r}"
-        if rule.currency != currency:
-            raise UsageError(
-                f"The {what} is for {rule.currency}, the amounts are in "
-                f"{currency}. Give a rule file for {currency}."
-            )
+        # A text that came over HTTP has no file.
+        place = getattr(source, "file", "") or f"the {ROLES[role]} {rule.title!r}"
+        why = f"it is for {rule.currency}, the amounts are in {currency}"
+        fix = f"Give a rule file for {currency}."
+        _refuse([("currency", rule.currency != currency, why, fix)], place)
         names = {rule.index, rule.floor_index, rule.ceiling_index}
         of_facts = facts.series if currency == "SEK" else {}  # whose amounts are in SEK
         known = {name: series.values for name, series in of_facts.items()} | {
             name: values for name, values in rule.series.items() if name != _OWN_PRICES
         }
-        if lacking := sorted(names - known.keys()):
-            raise UsageError(
-                f"The {what} needs the yearly amounts {lacking[0]}. Give them "
-                f"in {currency} under `series`, or, if that is SEK, in facts of your own."
-            )
+        fix = f"Give them in {currency} here, or, if that is SEK, in facts of your own."
+        lacking = [
+            ("series", True, f"it needs the yearly amounts {name}", fix)
+            for name in sorted(names - known.keys())
+        ]
+        _refuse(lacking, place)
         prices = rule.series.get(_OWN_PRICES) or (facts.price_index if currency == "SEK" else {})
         amounts = {name: known[name] for name in names}
         last_year = min(max(values) for values in (*amounts.values(), prices or {0: 0.0}))
+        fix = (
+            f"Give it every year from {rule.first_year} on here, for this replaces the dated "
+            "facts; to add a year to these, use --facts."
+        )
         for name, values in {**amounts, PRICES: prices}.items():
-            gaps = [year for year in range(rule.first_year, last_year + 1) if year not in values]
-            if gaps or (name == PRICES and price_year not in values):
-                raise UsageError(
-                    f"The {what} has no {name} of {[*gaps, price_year][0]}. "
-                    f"Under `series` give it every year from {rule.first_year} on, for this "
-                    "replaces the dated facts; to add a year to these, use --facts."
-                )
-        if rule.first_year > last_year:
-            raise UsageError(
-                f"The {what} begins in {rule.first_year}, after the last year "
-                f"of its amounts, {last_year}. Begin earlier, and date the parameters that change."
-            )
-        law = cls(rule, amounts, prices, price_year, last_year)
-        law._check_limits(f"the {what}")
+            needed = [*range(rule.first_year, last_year + 1), *([price_year] * (name == PRICES))]
+            gaps = [year for year in needed if year not in values]
+            _refuse([("series", True, f"it has no {name} of {year}", fix) for year in gaps], place)
+        why = f"it begins in {rule.first_year}, after the last year of its amounts, {last_year}"
+        fix = "Begin earlier, and date the parameters that change."
+        _refuse([("first_year", rule.first_year > last_year, why, fix)], place)
+        law = cls(place, rule, amounts, prices, price_year, last_year)
+        law._check_limits()
         return law
 
-    def _check_limits(self, place: str) -> None:
+    def _check_limits(self) -> None:
         """Raise UsageError for a year in which the least income that counts is above the most."""
         rule = self.rule
         dates = {*rule.parameters.get("floor", ()), *rule.parameters.get("ceiling", ())}
@@ -255,7 +256,7 @@ class PensionLaw:
         above = floor > rule.of_years("ceiling", years) * ceiling
         why = f"above the ceiling in {years[above.argmax()]}"
         fix = "Give a lower floor, or a higher ceiling."
-        _refuse([("parameters, floor", bool(above.any()), why, fix)], place)
+        _refuse([("parameters, floor", bool(above.any()), why, fix)], self.place)
 
     def amount(self, name: str, years: Years, growth: Floats) -> Floats:
         """A yearly amount, in prices of the law, (n_year, n_path).
@@ -306,23 +307,17 @@ class PensionLaw:
 
 def check_laws(laws: Sequence[PensionLaw], first_age: int) -> None:
     """Raise UsageError for a reform of another kind, or if earnings count from too late an age."""
-    rules = [law.rule for law in laws]
-    kinds = [rule.kind.replace("_", " ") for rule in rules]
-    if kinds[0] != kinds[-1]:
-        raise UsageError(
-            f"The pension rule {rules[0].title!r} gives a {kinds[0]}, the reform "
-            f"{rules[-1].title!r} a {kinds[-1]}: their difference means nothing. Compare rules of "
-            "one kind, such as a rule and a file that has it as `base`."
-        )
-    for rule, words in zip(rules, ROLES.values(), strict=False):
-        indexed = min(
-            rule.parameters.get("index_age", {0: PARAMETERS["index_age"].default}).values()
-        )
-        if rule.formula == "best_years" and first_age > indexed:
-            raise UsageError(
-                f"The {words} {rule.title!r} indexes earnings to age {indexed:g}, before the "
-                f"first age that counts, {first_age}. Count from an earlier age."
-            )
+    rule, changed = laws[0], laws[-1]
+    kinds = [law.rule.kind.replace("_", " ") for law in (rule, changed)]
+    why = f"it gives a {kinds[1]}, {rule.place} a {kinds[0]}: their difference means nothing"
+    fix = "Compare rules of one kind, such as a rule and a file that has it as `base`."
+    _refuse([("kind", kinds[0] != kinds[1], why, fix)], changed.place)
+    for law in laws:
+        given = law.rule.parameters.get("index_age", {0: PARAMETERS["index_age"].default})
+        age = min(given.values())
+        is_late = law.rule.formula == "best_years" and first_age > age
+        why = f"earnings are indexed to age {age:g}, before the first age that counts, {first_age}"
+        _refuse([("index_age", is_late, why, "Count from an earlier age.")], law.place)
 
 
 @lru_cache(maxsize=32)
@@ -344,6 +339,7 @@ def read_pension_rule(text: str) -> PensionSource:
     path = Path(text)
     try:
         source = PensionSource(path.read_text(encoding="utf-8").rstrip() + "\n")
+        source.file = path.name
     except (OSError, UnicodeDecodeError):
         raise UsageError(f"{path.name} cannot be read as text.") from None
     pension_rule(source, path.name)

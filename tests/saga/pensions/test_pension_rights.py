@@ -283,7 +283,7 @@ def test_careers_are_ordered_by_all_their_earnings(
 def test_a_balance_is_not_compared_with_a_yearly_pension(forecaster: Forecaster) -> None:
     panel = read_panel(pl.DataFrame(ONE_YEAR))
     request = PensionRequest(reform=PensionSource("accrual"), unknown_years="zero")
-    with pytest.raises(UsageError, match=r"gives a balance, the reform .* a yearly pension"):
+    with pytest.raises(UsageError, match=r"gives a yearly pension, the pension rule .* a balance"):
         forecaster.pensions(panel, request, Draws(n_paths=4))
 
 

@@ -194,12 +194,18 @@ def test_a_faulty_rule_file_is_refused_with_its_place(
     ("role", "other"), [("rule", "the reform"), ("reform", "the pension rule")]
 )
 def test_a_rule_that_does_not_fit_is_refused_as_what_it_is(
-    text: str, complaint: str, role: str, other: str
+    text: str, complaint: str, role: str, other: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=complaint) as caught:
         PensionLaw.of(PensionSource(text), shipped_facts(), 2022, "SEK", role)
     assert other not in str(caught.value).lower()
     assert {problem.column for problem in caught.value.problems} <= {role}
+    if "\n" in text:
+        (tmp_path / "r.yaml").write_text(text)
+        source = read_pension_rule(str(tmp_path / "r.yaml"))
+        with pytest.raises(UsageError, match=r"fault in r.yaml") as caught:
+            PensionLaw.of(source, shipped_facts(), 2022, "SEK", role)
+        assert {problem.column for problem in caught.value.problems} == {None}
 
 
 def test_the_amounts_of_the_facts_are_not_those_of_another_currency() -> None:
