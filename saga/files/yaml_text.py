@@ -32,6 +32,7 @@ _MAX_DIGITS = 100  # of a number: Python turns no longer ones than some thousand
 _JOIN = "Join the two entries, or remove one."
 _PLAIN = "Write the content itself there."
 _FILL = "Write its content (null, where it has a meaning), or remove the key."
+_POINT = "If it is a decimal or thousand, write 8.07 or 8070."
 
 
 class _Refused(yaml.MarkedYAMLError):
@@ -68,7 +69,8 @@ class _Loader(yaml.SafeLoader):
         is_table = isinstance(node, yaml.MappingNode) and not node.value
         if is_table or (is_plain and not event.value and parent is not None):
             named = index.value if isinstance(index, yaml.ScalarNode) else "a part"
-            raise _Refused(f"{named} has no content", mark, _FILL)
+            fix = _POINT if named.isdigit() else _FILL  # {ceiling: 8,07}
+            raise _Refused(f"{named} has no content", mark, fix)
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

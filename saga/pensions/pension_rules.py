@@ -223,7 +223,7 @@ class PensionLaw:
         }
         fix = f"Give them in {currency} here, or, if that is SEK, in facts of your own."
         lacking = [
-            ("series", True, f"it needs the yearly amounts {name}", fix)
+            ("series", True, f"it needs the yearly amounts {name}", f"{fix} {_near(name, known)}")
             for name in sorted(names - known.keys())
         ]
         _refuse(lacking, place)
@@ -236,8 +236,8 @@ class PensionLaw:
         )
         for name, values in {**amounts, PRICES: prices}.items():
             needed = [*range(rule.first_year, last_year + 1), *([price_year] * (name == PRICES))]
-            gaps = [year for year in needed if year not in values]
-            _refuse([("series", True, f"it has no {name} of {year}", fix) for year in gaps], place)
+            gaps = [f"it has no {name} of {year}" for year in needed if year not in values]
+            _refuse([("series", True, why, fix) for why in gaps[:1]], place)
         why = f"it begins in {rule.first_year}, after the last year of its amounts, {last_year}"
         fix = "Begin earlier, and date the parameters that change."
         _refuse([("first_year", rule.first_year > last_year, why, fix)], place)
@@ -358,7 +358,7 @@ def _content(source: str, place: str) -> dict[str, Any]:
         source = rules.read_text("utf-8")
     if len(source) > MAX_CHARACTERS:
         raise UsageError(f"{place} is longer than {MAX_CHARACTERS:,} characters. Shorten it.")
-    title = f"{place} cannot be read as YAML. See docs/method/pensions.md."
+    title = f"There is a fault in {place}."
     content = read_yaml(source, title, "pension-rule", _option_of(place))
     if not isinstance(content, dict):
         raise UsageError(f"{place} has no keys. Give {', '.join(_KEYS)}.")
@@ -455,7 +455,8 @@ def _option_of(place: str) -> str | None:
 def _checks(content: Mapping[str, Any]) -> Iterator[_Check]:
     """The checks of the content of a rule file, key by key."""
     for key in content:
-        yield key, key not in _KEYS, "there is no such key", f"Use {', '.join(_KEYS)}."
+        fix = "Write it below `parameters`." if key in PARAMETERS else f"Use {', '.join(_KEYS)}."
+        yield key, key not in _KEYS, "there is no such key", fix
     for key in _TEXTS:
         fix = f"Write {' or '.join(KINDS)}" if key == "kind" else "Give it"
         is_text = isinstance(content.get(key), str) and content[key]
@@ -476,8 +477,7 @@ def _checks(content: Mapping[str, Any]) -> Iterator[_Check]:
     is_known = isinstance(names, list) and all(name in others for name in names)
     fix = "List names of the floor_index and ceiling_index that are not the index."
     yield "price_amounts", not is_known, "not amounts of the rule beside the index", fix
-    is_year = isinstance(content.get("first_year"), int) and _is_year(content["first_year"])
-    yield "first_year", not is_year, "no calendar year", _FIX_YEAR
+    yield "first_year", not _is_year(content.get("first_year")), "no calendar year", _FIX_YEAR
     bands = content.get("bands", [1])
     is_list = isinstance(bands, list) and len(bands) > 0 and all(map(is_number, bands))
     ascends = is_list and all(low < high < _HIGHEST for low, high in pairwise((0, *bands)))
@@ -545,7 +545,8 @@ def _checks_of_numbers(
 ) -> Iterator[_Check]:
     """The checks of a number, or of numbers by year."""
     dated: dict[Any, Any] = value if isinstance(value, dict) else {None: value}
-    fix = f"Give a {'whole ' if whole else ''}number from {lowest:g} to {highest:g}."
+    example = ", such as 0.185 for 18.5 %" if highest <= 1 and not whole else ""
+    fix = f"Give a {'whole ' if whole else ''}number from {lowest:g} to {highest:g}{example}."
     for year, number in dated.items():
         at = key if year is None else f"{key}, {year}"
         yield at, year is not None and not _is_year(year), "no calendar year", _FIX_YEAR
