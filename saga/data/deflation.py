@@ -39,8 +39,6 @@ def read_index(path: Path) -> dict[int, float]:
     columns = [name for name in table.columns if name != "year"]
     if len(columns) != 1 or table.width != 2:
         raise refuse("the columns are not `year` and one index")
-    if table.is_empty():
-        raise refuse("there is no row")
     index = table[columns[0]]
     if table.null_count().sum_horizontal().item():
         raise refuse("a year or an index value is missing")

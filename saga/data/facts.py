@@ -199,6 +199,9 @@ def parse_values(text: str, file: str) -> list[DatedValue]:
         if cells
     ]
     _refuse_if(value for value in values if isinstance(value, Problem))
+    if not values:
+        why = f"{file}: there is no row"
+        _refuse_if([Problem("facts", why, "Write one, or leave the file out.")])
     return [value for value in values if isinstance(value, DatedValue)]
 
 

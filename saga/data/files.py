@@ -341,14 +341,17 @@ def read_small(
 
     Raises:
         UsageError: If there is no such file, or it is not a table.
-        InputError: If the file cannot be read, two columns have one name, or a cell is not a
-            number or may be two; the error names the line and the column.
+        InputError: If the file cannot be read or has no row, two columns have one name, or a cell
+            is not a number or may be two; the error names the line and the column.
     """
     if isinstance(source, str | Path):
         frame = _read_file(open_file(source))
     else:
         frame = to_polars(source, subject)
     file, title = _file_of(source), f"{name_of(source, subject)} cannot be used"
+    if frame.is_empty():
+        why, fix = "there is no row", "Write one, or leave the table out."
+        raise InputError.of(title, "no-rows", why, fix)
     names = {name: name.strip() if "/" in name else folded(name) for name in frame.columns}
     if len(set(names.values())) < len(names):
         why = f"two columns have one name; it has {', '.join(names)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
@@ -9,12 +10,15 @@ import polars as pl
 import pytest
 
 from saga.data.deflation import read_index
+from saga.data.facts import read_facts
 from saga.data.files import place_of_row, read_small
+from saga.data.macro_rows import read_macro_file
 from saga.errors import InputError, UsageError
 from saga.macro.scenarios import scenario_from
 from saga.population.alignment import read_targets
 
 ROWS = "person_id,weight\n01,1.5\n02,1250.25\n"
+MACRO = "year,unemployment,real_wage_growth,inflation"
 COMMAS = ROWS.replace(",", ";").replace(".", ",")
 
 
@@ -112,6 +116,8 @@ def test_dots_that_may_separate_thousands_are_refused_where_a_comma_may_be_decim
     ("name", "content", "why"),
     [
         ("w.csv", b"", "is empty"),
+        ("w.csv", b"person_id,weight\n", "w.csv cannot be used\n.*there is no row"),
+        ("w.csv", b"\xef\xbb\xbfperson_id;weight\r\n\r\n", "there is no row"),
         ("w.csv", b"person_id;weight\n01;1;5\n", "line 2 has more cells than the header"),
         ("w.csv", "person_id,weight\nÅsa,1\n".encode("latin-1"), "line 2 is not UTF-8"),
         ("w.csv", "person_id,weight\rÅsa,1\r".encode("latin-1"), "line 2 is not UTF-8"),
@@ -128,6 +134,24 @@ def test_a_file_that_cannot_be_read_says_why(
         read_small(written(tmp_path, content, name))
     with pytest.raises(UsageError, match="no file"):
         read_small(tmp_path / "absent.csv")
+
+
+@pytest.mark.parametrize(
+    ("read", "header"),
+    [
+        (read_targets, "year,total"),
+        (read_index, "year,cpi"),
+        (read_facts, "series,year,value,unit,mark,source"),
+        (read_macro_file, MACRO),
+        (lambda file: scenario_from(str(file), None), MACRO),
+        (read_small, "year,age,persons"),  # an inflow
+    ],
+)
+def test_a_table_without_rows_would_do_nothing_and_is_refused(
+    tmp_path: Path, read: Callable[[Path], object], header: str
+) -> None:
+    with pytest.raises(InputError, match="there is no row"):
+        read(written(tmp_path, f"{header}\n"))
 
 
 def test_each_kind_of_small_table_may_have_semicolons_and_decimal_commas(tmp_path: Path) -> None:
