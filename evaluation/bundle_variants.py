@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from saga.evaluation.placebos import PLACEBOS
 from saga.evaluation.scoring.comparison import HINDSIGHT, VARIANT
 
@@ -45,7 +46,8 @@ def read_variants(file: Path) -> pl.DataFrame:
     """
     content = read_yaml(file.read_text(encoding="utf-8"), f"{file} cannot be read", "variants")
     try:
-        rows = TypeAdapter(list[Variant]).validate_python(content)
+        some = TypeAdapter(Annotated[list[Variant], Field(min_length=1)])
+        rows = some.validate_python(content)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "the file"

@@ -93,6 +93,7 @@ def test_variants_are_relative_to_their_file_and_errors_name_the_row(tmp_path: P
         ),
         (row.replace("bundle: no-family", "bundle: lost"), "there is no bundle lost"),
         ("a: [", "not YAML"),
+        ("[]", "at least 1"),
     ):
         file.write_text(text)
         with pytest.raises(UsageError, match=message):
