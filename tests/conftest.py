@@ -186,6 +186,9 @@ class Running:
         return self.client.post("/v1/forecasts", json=body)
 
 
+Start = Callable[..., AbstractContextManager[Running]]
+
+
 def _stacks(loops: list[asyncio.AbstractEventLoop]) -> str:
     """Where all threads of this process are, and all tasks of these loops."""
     text, names = io.StringIO(), {thread.ident: thread.name for thread in threading.enumerate()}

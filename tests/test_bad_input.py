@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pytest
@@ -17,10 +17,8 @@ from saga.api.settings import Settings
 
 from saga.schema import STATIC
 from tests.command_line import answer, done, refusal, run
+from tests.conftest import Running
 from tests.waiting import awaited
-
-if TYPE_CHECKING:
-    from tests.conftest import Running
 
 AMOUNT, WORD = 7_654_321, "SENTINEL"
 Rows = list[dict[str, Any]]

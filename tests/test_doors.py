@@ -11,10 +11,10 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pytest
@@ -51,12 +51,9 @@ from saga.requests import (
 )
 from tests.calibration.adaptive.ledgers import run_and_record
 from tests.command_line import answer
-
-if TYPE_CHECKING:
-    from tests.conftest import Running
+from tests.conftest import Running, Start
 
 Row = dict[str, Any]
-Start = Callable[[Settings], AbstractContextManager["Running"]]
 PERSONS, MONEY_OF = 9, 2022
 YEARLY = ForecastRequest((2, 3, 5), (0.5, 0.9), (0.1, 0.5), limits=True, bands=3, unrounded=True)
 CEILING = PensionSource("base: se\nparameters: {ceiling: {2030: 9}}\n")

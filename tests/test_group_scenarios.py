@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pytest
@@ -21,9 +21,7 @@ from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
 from tests.command_line import done
-
-if TYPE_CHECKING:
-    from tests.conftest import Running
+from tests.conftest import Running
 
 CLOSES = [{"year": 2035, "female/male": 1.0}]
 ASKED = ForecastRequest((5, 10), unrounded=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import NDArray
 from saga.evaluation.economies.linear_process import LinearProcess
 from saga.evaluation.economies.random_draws import random_stream
 from saga.evaluation.textbook.gkos_process import Mixture
@@ -18,6 +17,7 @@ from saga.training.train_config import load_config
 from scipy.special import ndtr
 from scipy.stats import norm
 
+from saga.arrays import Floats
 from saga.bundle import Bundle
 from saga.data.origins import Origins, history
 from saga.data.panel import Panel, PanelMeta
@@ -26,7 +26,7 @@ from saga.features.transforms import Transforms
 from saga.forecaster import Forecaster
 from saga.scores import marginal_scores
 
-Normal = tuple[NDArray[np.float64], float]
+Normal = tuple[Floats, float]
 PRIOR = Path(__file__).resolve().parents[1] / "bundles/prior"
 ORIGIN, TARGET = 24, 29  # positions of years: 25 known years, and the fifth year after them
 N = 400
@@ -65,7 +65,7 @@ def test_the_prior_says_that_its_people_are_simulated(shipped: Bundle) -> None:
     assert shipped.config["model"] == load_config("prior").model.as_dict()
 
 
-def economy(process: LinearProcess, scale: float) -> tuple[Panel, NDArray[np.float64]]:
+def economy(process: LinearProcess, scale: float) -> tuple[Panel, Floats]:
     """Wages of 400 persons from age 25 on, and their logs (n, n_year)."""
     n_years = TARGET + 1
     logs = np.log(scale) + process.simulate(N, n_years, random_stream("zero-shot", int(scale)))
@@ -81,7 +81,7 @@ def economy(process: LinearProcess, scale: float) -> tuple[Panel, NDArray[np.flo
     return Panel.of(frame, meta), logs
 
 
-def exact_forecast(process: LinearProcess, logs: NDArray[np.float64], scale: float) -> Normal:
+def exact_forecast(process: LinearProcess, logs: Floats, scale: float) -> Normal:
     """Mean (n,) and standard deviation of the target year given the record, by regression."""
     years = np.arange(TARGET + 1)
     persistent = process.persistent.variance * (np.minimum.outer(years, years) + 1) * process.rho
@@ -93,7 +93,7 @@ def exact_forecast(process: LinearProcess, logs: NDArray[np.float64], scale: flo
     return mean, float(np.sqrt(covariance[TARGET, TARGET] - weights @ past))
 
 
-def normal_crps(forecast: Normal, outcome: NDArray[np.float64]) -> NDArray[np.float64]:
+def normal_crps(forecast: Normal, outcome: Floats) -> Floats:
     """The CRPS of normal forecasts in closed form (Gneiting and Raftery 2007)."""
     mean, sd = forecast
     x = (outcome - mean) / sd

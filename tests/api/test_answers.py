@@ -7,10 +7,9 @@ import io
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -27,9 +26,7 @@ from saga.api.settings import Settings
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.api import conftest
-
-if TYPE_CHECKING:
-    from tests.conftest import Running
+from tests.conftest import Start
 
 
 def ask(path: str, method: str = "GET", **headers: str) -> httpx.Response:
@@ -84,9 +81,6 @@ def test_a_large_answer_is_compressed_if_the_client_allows(
     answer = ask(path, **{"Accept-Encoding": header})
     assert answer.headers.get("content-encoding") == encoding
     assert answer.content == ask(path, **{"Accept-Encoding": ""}).content
-
-
-Start = Callable[..., AbstractContextManager["Running"]]
 
 
 class Crash:

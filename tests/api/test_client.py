@@ -11,13 +11,13 @@ import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pandas as pd
@@ -56,11 +56,8 @@ from saga.requests import (
     PathsRequest,
     PopulationRequest,
 )
+from tests.conftest import Running, Start
 
-if TYPE_CHECKING:
-    from tests.conftest import Running
-
-Start = Callable[[Settings], AbstractContextManager["Running"]]
 Answered = tuple[int, dict[str, str], bytes]
 ONCE = Retries(seconds=0.0)
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from saga.api.key_file import add_key, new_key
@@ -16,9 +15,7 @@ from saga.api.settings import Settings
 
 from saga.data.reading import read_panel
 from saga.forecast_checks import find_ineligible
-
-if TYPE_CHECKING:
-    from tests.conftest import Running
+from tests.conftest import Running
 
 WEB = Path(__file__).resolve().parents[2] / "api" / "web"
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pytest
@@ -20,14 +19,10 @@ from saga.training.harness import RunOptions
 from saga.data.panel import Panel
 from saga.forecaster import Forecaster
 from saga.requests import ForecastRequest
+from tests.conftest import Running, Start
 from tests.encoded import encoded
 from tests.training.test_own_column_training import CONFIG, META, people
 from tests.waiting import awaited
-
-if TYPE_CHECKING:
-    from tests.conftest import Running
-
-Start = Callable[[Settings], AbstractContextManager["Running"]]
 
 YEARS = (2005, 2006, 2007)
 OWN = {"n1": {"race": 1, "hours": 40.0}, "n2": {"race": "2", "wealth": 3}, "n3": None}

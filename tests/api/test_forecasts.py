@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import numpy as np
@@ -31,11 +31,9 @@ from saga.forecaster import Forecaster
 from saga.plans import Plan
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, Request
 from saga.schema import MAX_AMOUNT
+from tests.conftest import Running
 from tests.encoded import encoded
 from tests.keys import make_keys
-
-if TYPE_CHECKING:
-    from tests.conftest import Running
 
 Person = Callable[..., dict[str, Any]]
 SENTINEL = 7_654_321.125

@@ -9,11 +9,10 @@ import io
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import httpx
 import polars as pl
@@ -41,14 +40,11 @@ from saga.data.reading import Source
 from saga.files.atomic import FolderInUseError
 from saga.files.folders import LocalFolder
 from saga.requests import Draws, ForecastRequest, PathsRequest
+from tests.conftest import Running, Start
 from tests.encoded import encoded
 from tests.keys import make_keys
 from tests.waiting import awaited
 
-if TYPE_CHECKING:
-    from tests.conftest import Running
-
-Start = Callable[[Settings], AbstractContextManager["Running"]]
 PARQUET = {"Content-Type": "application/vnd.apache.parquet"}
 
 

@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -18,10 +17,8 @@ from pydantic import SecretStr
 from saga.api.settings import Settings
 
 from saga.client import Client
+from tests.conftest import Running
 from tests.waiting import awaited
-
-if TYPE_CHECKING:
-    from tests.conftest import Running
 
 FOLDER = Path(__file__).parents[2] / "docker" / "monitoring"
 METRIC = re.compile(r"\b(?:saga|process)_[a-z_]+")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import polars as pl
 import pytest
@@ -20,10 +20,8 @@ from saga.api.app import create_app
 from saga.api.settings import Settings
 
 from saga.forecast_warnings import WarningCode
+from tests.conftest import Running
 from tests.waiting import awaited
-
-if TYPE_CHECKING:
-    from tests.conftest import Running
 
 CONFIG = Path(__file__).parents[2] / "examples" / "openapi-python-client.yaml"
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,13 +19,10 @@ from saga.calibration.adaptive.ledger import open_ledger
 
 from saga.bundle import Bundle
 from saga.errors import UsageError
+from tests.conftest import Running, Start
 from tests.encoded import encoded
 from tests.waiting import awaited
 
-if TYPE_CHECKING:
-    from tests.conftest import Running
-
-Start = Callable[..., AbstractContextManager["Running"]]
 Person = Callable[..., dict[str, Any]]
 OPTIONS = {"horizons": [1, 2], "paths": 50}
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pytest
 
-if TYPE_CHECKING:
-    from tests.conftest import Running
+from tests.conftest import Running
 
 Person = Callable[..., dict[str, Any]]
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from string import Formatter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from polars.exceptions import PanicException
@@ -30,9 +30,7 @@ from saga.api.settings import Settings
 
 from saga.errors import BudgetError, BundleError, InputError, Problem, UsageError
 from tests.api.conftest import ask
-
-if TYPE_CHECKING:
-    from tests.conftest import Running
+from tests.conftest import Running
 
 
 @pytest.mark.parametrize(

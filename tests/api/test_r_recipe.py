@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
@@ -17,9 +16,7 @@ from saga.api.settings import Settings
 
 from saga.client import Client
 from saga.requests import ForecastRequest
-
-if TYPE_CHECKING:
-    from tests.conftest import Running
+from tests.conftest import Running
 
 RECIPE = Path(__file__).parents[2] / "examples" / "service.R"
 PROGRAM = """

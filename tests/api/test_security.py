@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import structlog
@@ -31,13 +28,10 @@ from saga.api.settings import Settings
 
 from saga.errors import UsageError
 from tests.api.conftest import ask
+from tests.conftest import Start
 from tests.keys import make_keys
 from tests.waiting import awaited
 
-if TYPE_CHECKING:
-    from tests.conftest import Running
-
-Start = Callable[[Settings], AbstractContextManager["Running"]]
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 

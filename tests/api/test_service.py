@@ -9,10 +9,8 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
@@ -30,13 +28,10 @@ from saga.errors import BundleError, UsageError
 from saga.forecaster import Forecaster
 from saga.requests import MAX_HORIZON
 from saga.simulation.marginals import N_NODES
+from tests.conftest import Running, Start
 from tests.keys import make_keys
 from tests.waiting import awaited
 
-if TYPE_CHECKING:
-    from tests.conftest import Running
-
-Start = Callable[..., AbstractContextManager["Running"]]
 CASES = int(os.environ.get("SAGA_TEST_CASES", "2"))  # random calls of each endpoint
 
 

@@ -6,15 +6,14 @@ An atom of 5-45 %, lognormal positive earnings, and forecasts that are exact, or
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from saga.calibration.fit.person_scores import pooled_quantile, rank_needed
 from scipy import stats
 
+from saga.arrays import Floats, Reals
 from saga.distributions import Marginals
 from saga.paths import Paths
 from saga.small_groups import MIN_PERSONS
 
-Array = NDArray[np.float64]
 _Z = np.linspace(-5.0, 5.0, 201)
 # In log earnings: of a realised economy, and of simulated economies around their mean.
 SURPRISE, SPREAD = 0.25, 0.2
@@ -22,9 +21,9 @@ P = 1e-6  # probability that a test fails by chance
 
 
 def lognormal_marginals(
-    zero: NDArray[np.floating],
-    centre: NDArray[np.floating],
-    sd: NDArray[np.floating],
+    zero: Reals,
+    centre: Reals,
+    sd: Reals,
     names: str = "p",
 ) -> Marginals:
     """Raw marginals of an atom `zero` and lognormal positive earnings, arrays (n, H)."""
@@ -39,7 +38,7 @@ def lognormal_marginals(
 
 def draw_world(
     n: int, seed: int, *, horizons: int = 2, wrong: bool = True
-) -> tuple[Marginals, Array]:
+) -> tuple[Marginals, Floats]:
     """Raw marginals and outcomes (n, H) of exchangeable persons.
 
     `wrong`: the forecasts have too few zeros and are too low and too narrow.
@@ -78,7 +77,7 @@ def without_year(marginals: Marginals, row: int, horizon: int) -> Marginals:
     return replace(marginals, cdf=cdf, p_zero=p_zero)
 
 
-def draw_economy(n: int, seed: int) -> tuple[Marginals, Marginals, Array]:
+def draw_economy(n: int, seed: int) -> tuple[Marginals, Marginals, Floats]:
     """Persons in an economy that did better than expected, and a model without fault.
 
     Returns marginals over simulated economies, marginals of the same persons conditioned on the
@@ -104,6 +103,6 @@ def is_plausible(
     return bool(low.ppf(tail) <= hits <= high.isf(tail))
 
 
-def split_quantile(scores: NDArray[np.float64], coverage: float, neighbours: int = 1) -> float:
+def split_quantile(scores: Floats, coverage: float, neighbours: int = 1) -> float:
     """The threshold of split conformal prediction from scores (n,), one of each person."""
     return pooled_quantile(scores, np.arange(len(scores)), coverage, 1, neighbours=neighbours)

@@ -2,18 +2,19 @@
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from saga.evaluation.scoring.ensemble_scores import sample_scores
 from scipy.stats import lognorm
 
+from saga.arrays import Floats
 from saga.distributions import Marginals, interpolate_rows
 from saga.scores import marginal_scores
 
-Array = NDArray[np.float64]
 N, H = 40, 3
 
 
-def lognormal_marginals(seed: int = 0, points: int = 800) -> tuple[Marginals, Array, Array, Array]:
+def lognormal_marginals(
+    seed: int = 0, points: int = 800
+) -> tuple[Marginals, Floats, Floats, Floats]:
     """Marginals of an atom and a lognormal; also the location, spread and atom (N, H)."""
     rng = np.random.default_rng(seed)
     location, spread = 11 + 2 * rng.random((N, H)), 0.3 + rng.random((N, H))

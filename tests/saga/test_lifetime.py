@@ -9,8 +9,8 @@ from typing import get_args
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError
 from saga.lifetime import (
@@ -22,8 +22,6 @@ from saga.lifetime import (
 )
 from saga.paths import Paths
 from saga.requests import UnknownYears
-
-Floats = NDArray[np.float64]
 
 
 def constant_paths(birth_years: Sequence[int], n_paths: int = 3) -> Paths:

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import NDArray
 from saga.calibration.diagnostics.person_results import judge_persons
 from saga.calibration.fit.cqr import fit_cqr
 from saga.calibration.fit.split_conformal import fit_calibration
 
+from saga.arrays import Floats
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families import BAND, POSITIVE, PRESENT_VALUE
 from saga.conformal.published_sets import band_intervals, one_sided_limits
@@ -37,7 +37,7 @@ def raw() -> Paths:
 
 
 @pytest.fixture(scope="module")
-def outcomes(raw: Paths) -> NDArray[np.float64]:
+def outcomes(raw: Paths) -> Floats:
     return raw.earnings[:, :, 0].astype(np.float64)
 
 
@@ -46,7 +46,7 @@ PANEL = Panel.of(pl.DataFrame(schema=["person_id"]), PanelMeta("empty"))
 RECORDS = TrainingRecords(1990, 2022, 32, 16, 64)
 
 
-Use = Callable[[Marginals, NDArray[np.float64]], object]
+Use = Callable[[Marginals, Floats], object]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def marginals(raw: Paths) -> Marginals:
     ],
 )
 def test_raw_marginals_are_refused_where_recalibrated_ones_are_needed(
-    marginals: Marginals, outcomes: NDArray[np.float64], use: Use
+    marginals: Marginals, outcomes: Floats, use: Use
 ) -> None:
     with pytest.raises(UsageError, match="are raw"):
         use(marginals, outcomes)
@@ -94,8 +94,8 @@ def test_raw_marginals_are_refused_where_recalibrated_ones_are_needed(
 def test_raw_paths_are_refused_where_recalibrated_ones_are_needed(
     raw: Paths,
     marginals: Marginals,
-    outcomes: NDArray[np.float64],
-    use: Callable[[Paths, NDArray[np.float64]], object],
+    outcomes: Floats,
+    use: Callable[[Paths, Floats], object],
 ) -> None:
     with pytest.raises(UsageError, match="are raw"):
         use(raw, outcomes)
@@ -111,7 +111,7 @@ def test_raw_paths_are_refused_where_recalibrated_ones_are_needed(
     ],
 )
 def test_recalibrated_marginals_are_refused_where_raw_ones_are_needed(
-    marginals: Marginals, outcomes: NDArray[np.float64], use: Use
+    marginals: Marginals, outcomes: Floats, use: Use
 ) -> None:
     with pytest.raises(UsageError, match="already recalibrated"):
         use(IDENTITY.recalibrate(marginals), outcomes)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from saga.training.tree_member import COMMON, COMMON_SD, OWN_SD, shrunk_weights
 
-Floats = NDArray[np.float64]
+from saga.arrays import Floats
 
 
 def losses_of(best: Floats, n: int, noise: float, rng: np.random.Generator) -> Floats:

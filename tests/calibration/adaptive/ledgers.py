@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from saga.calibration.adaptive.adaptive_state import BAND, PRESENT_VALUE, YEAR, AdaptiveState
 from saga.calibration.adaptive.issuance import INITIAL_STATE, AdaptedForecaster
 from saga.calibration.adaptive.issued_intervals import (
@@ -27,6 +26,7 @@ from saga.calibration.adaptive.marginal_moves import adapt
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
 from sqlalchemy import Connection
 
+from saga.arrays import Floats
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families.set_family import KindThresholds
@@ -102,13 +102,13 @@ def issue(
     return collect_values(map_paths(paths, marginals), split, state, K)
 
 
-def make_amounts(n: int = N, seed: int = 1) -> NDArray[np.float64]:
+def make_amounts(n: int = N, seed: int = 1) -> Floats:
     """Outcomes (n, K) above the forecasts; a tenth are zeros."""
     rng = np.random.default_rng(seed)
     return np.where(rng.random((n, K)) < 0.1, 0.0, np.exp(rng.normal(12.3, 0.4, (n, K))))
 
 
-def outcomes_of(amounts: NDArray[np.float64], origin: int = ORIGIN) -> Outcomes:
+def outcomes_of(amounts: Floats, origin: int = ORIGIN) -> Outcomes:
     """The outcomes with their persons and years, year by year."""
     return [
         (f"P{i}", origin + 1 + h, float(amount))

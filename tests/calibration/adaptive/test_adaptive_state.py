@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from saga.calibration.adaptive import adaptive_state
 from saga.calibration.adaptive.adaptive_state import (
     MAX_DEVIATION,
@@ -21,7 +20,8 @@ from saga.calibration.adaptive.adaptive_state import (
     stable_step,
 )
 
-Array = NDArray[np.float64]
+from saga.arrays import Floats
+
 COVERAGE = (0.5, 0.8, 0.9, 0.95)
 BASE = np.array(COVERAGE)  # split thresholds of scores that are uniform on (0, 1)
 FULL = adaptive_state.FULL_WEIGHT_PERSONS
@@ -38,16 +38,16 @@ class Service:
 
     horizons: tuple[int, ...]
     updater: StateUpdater = field(init=False)
-    issued: dict[tuple[int, int], Array] = field(default_factory=dict)
-    error: dict[int, Array] = field(init=False)
-    coverage: dict[int, list[Array]] = field(init=False)
+    issued: dict[tuple[int, int], Floats] = field(default_factory=dict)
+    error: dict[int, Floats] = field(init=False)
+    coverage: dict[int, list[Floats]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.updater = StateUpdater(COVERAGE, max(self.horizons))
         self.error = {h: np.zeros(len(COVERAGE)) for h in self.horizons}
         self.coverage = {h: [] for h in self.horizons}
 
-    def run_year(self, year: int, scores: Callable[[int, Array], Array | None]) -> None:
+    def run_year(self, year: int, scores: Callable[[int, Floats], Floats | None]) -> None:
         """Settle and issue intervals for one year.
 
         `scores(h, thresholds)` are the scores (n, L) of the persons whose outcome is due, None if
@@ -118,13 +118,13 @@ ADVERSARIES = (
 
 def adversary(
     name: str, rng: np.random.Generator, persons: int, position: int
-) -> Callable[[int, Array], Array | None]:
-    def scores(_: int, thresholds: Array) -> Array | None:
+) -> Callable[[int, Floats], Floats | None]:
+    def scores(_: int, thresholds: Floats) -> Floats | None:
         q = np.minimum(thresholds, 1.0)
         attacked = q[position]
         if name == "hidden year" and rng.random() < 0.3:
             return None
-        score: Array | float = {
+        score: Floats | float = {
             "out of reach": 1.0,
             "never": 0.0,
             "just above": attacked + 1e-3,
@@ -200,14 +200,14 @@ def test_four_times_the_step_is_the_limit_of_stability(horizon: int) -> None:
     assert radius(0.999 * limit) < 1 < radius(1.001 * limit)
 
 
-def each_coverage(scores: Array) -> Array:
+def each_coverage(scores: Floats) -> Floats:
     """Scores (n, L) that are the same for every coverage."""
     return np.tile(scores[:, None], len(COVERAGE))
 
 
 def stream(
     years: int, break_year: int | None, seed: int, persons: int = 20_000
-) -> tuple[list[Array], list[Array]]:
+) -> tuple[list[Floats], list[Floats]]:
     """Coverage by year at h = 1 under adapted and under split thresholds.
 
     Scores are |2 Phi(z) - 1|; from the break on, z is wider and not centred.

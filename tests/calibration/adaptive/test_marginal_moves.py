@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from saga.calibration.adaptive.adaptive_state import (
     YEAR,
     AdaptiveState,
@@ -33,17 +32,17 @@ from saga.calibration.fit.split_conformal import fit_calibration
 from scipy.special import ndtr, ndtri
 from scipy.stats import kstest
 
+from saga.arrays import Floats
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import map_paths
 from saga.errors import UsageError
 from tests.calibration.worlds import draw_paths, draw_world
 
-Array = NDArray[np.float64]
 GROUPS = [f"quintile={k}" for k in range(1, 6)]
 
 
-def state_after(ranks_by_group: dict[str, list[Array]]) -> AdaptiveState:
+def state_after(ranks_by_group: dict[str, list[Floats]]) -> AdaptiveState:
     """The state at h = 1 after one array of ranks per year; intervals were never moved."""
     cells: dict[tuple[str, int, float], CellState] = {}
     for group, years in ranks_by_group.items():
@@ -56,7 +55,7 @@ def state_after(ranks_by_group: dict[str, list[Array]]) -> AdaptiveState:
     return AdaptiveState(1, cells)
 
 
-def shifted_ranks(rng: np.random.Generator, n: int, shift: float) -> Array:
+def shifted_ranks(rng: np.random.Generator, n: int, shift: float) -> Floats:
     return np.asarray(ndtr(rng.normal(size=n) + shift))
 
 
@@ -77,7 +76,7 @@ def test_a_shift_of_all_outcomes_is_found_at_every_level() -> None:
 def test_groups_with_one_shift_are_pooled_and_different_ones_are_not() -> None:
     rng = np.random.default_rng(2)
 
-    def levels(shifts: list[float]) -> Array:
+    def levels(shifts: list[float]) -> Floats:
         by_group = {
             group: [shifted_ranks(rng, 300, shift) for _ in range(4)]
             for group, shift in zip(GROUPS, shifts, strict=True)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import NDArray
 from saga.calibration.diagnostics.diagnosis import Findings, summarise
 from saga.calibration.diagnostics.person_results import (
     judge_persons,
@@ -17,17 +16,17 @@ from saga.calibration.diagnostics.several_years import judge_several_years, seed
 from saga.calibration.diagnostics.simple_rules import GROUPS, SimpleRules
 from saga.calibration.fit.split_conformal import fit_calibration
 
+from saga.arrays import Floats
 from saga.conformal.calibrator import Calibrator
 from saga.data.panel import FLOOR
 from saga.diagnostics_tables import Diagnostics
 from saga.distributions import Marginals
 from tests.calibration.worlds import lognormal_marginals
 
-Array = NDArray[np.float64]
-TrueWorld = Callable[..., tuple[Marginals, Array]]
+TrueWorld = Callable[..., tuple[Marginals, Floats]]
 
 
-def draw_true_world(n: int, seed: int, *, horizons: int = 2) -> tuple[Marginals, Array]:
+def draw_true_world(n: int, seed: int, *, horizons: int = 2) -> tuple[Marginals, Floats]:
     """The true raw marginals (n, H) of exchangeable persons, and outcomes (n, H)."""
     rng = np.random.default_rng(seed)
     zero, centre, sd = (
@@ -47,7 +46,7 @@ def true_world() -> TrueWorld:
 
 
 def judge_years(
-    calibrator: Calibrator, marginals: Marginals, outcomes: Array
+    calibrator: Calibrator, marginals: Marginals, outcomes: Floats
 ) -> dict[int, pl.DataFrame]:
     """Results of recalibrated marginals (n, H) and their intervals at each horizon."""
     sets = calibrator.intervals(marginals, calibrator.coverage)
@@ -64,7 +63,7 @@ def judge_years(
     }
 
 
-def same_for_everybody(outcomes: Array, known: pl.DataFrame) -> SimpleRules:
+def same_for_everybody(outcomes: Floats, known: pl.DataFrame) -> SimpleRules:
     """Rules that know the distribution of all persons, and nothing about one of them."""
     quantiles = np.quantile(outcomes, (np.arange(199) + 0.5) / 199, axis=0).T
     changes = np.quantile(

@@ -13,7 +13,6 @@ from functools import partial
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import NDArray
 from saga.calibration.diagnostics.coverage import join_years
 from saga.calibration.diagnostics.diagnosis import Findings, summarise
 from saga.calibration.diagnostics.person_results import judge_persons
@@ -38,6 +37,7 @@ from saga.calibration.diagnostics.verdicts import (
 from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 from scipy import stats
 
+from saga.arrays import Floats
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families.present_value import SimulatedValues
 from saga.conformal.intervals import Intervals
@@ -56,8 +56,7 @@ from tests.encoded import encoded
 
 Diagnosed = Callable[..., Diagnostics]
 Fault = Callable[[Marginals], Marginals]
-TrueWorld = Callable[..., tuple[Marginals, NDArray[np.float64]]]
-Array = NDArray[np.float64]
+TrueWorld = Callable[..., tuple[Marginals, Floats]]
 
 
 def statuses(diagnostics: Diagnostics, question: str) -> set[str]:
@@ -139,7 +138,7 @@ def test_the_regression_is_least_squares_and_finds_exaggerated_differences() -> 
 def test_a_simultaneous_band_has_its_probability() -> None:
     rng = np.random.default_rng(4)
 
-    def curves(count: int) -> Array:
+    def curves(count: int) -> Floats:
         ranks = map_noise(20, 300, count, rng)
         return np.cumsum(rng.multinomial(400, np.diff(ranks, axis=1)), axis=1)[:, :-1] / 400
 
@@ -318,7 +317,7 @@ def test_years_are_joined_until_a_period_has_enough_persons() -> None:
 
 
 def judge(
-    calibrator: Calibrator, marginals: Marginals, y: Array, sets: Intervals | None = None
+    calibrator: Calibrator, marginals: Marginals, y: Floats, sets: Intervals | None = None
 ) -> pl.DataFrame:
     sets = sets or calibrator.intervals(marginals, calibrator.coverage)
     return judge_persons(marginals, sets, y, 1, floor=FLOOR, low_pay=150_000.0)
@@ -369,11 +368,11 @@ def test_results_of_a_person_are_those_of_the_known_distribution(true_world: Tru
     assert (at_zero["pit"] / at_zero["p_zero"]).mean() == pytest.approx(0.5, abs=0.1)
 
 
-Judged = tuple[Calibrator, Marginals, Paths, Array]
+Judged = tuple[Calibrator, Marginals, Paths, Floats]
 
 
 @pytest.fixture(scope="module")
-def judged(true_world: Callable[..., tuple[Marginals, Array]]) -> Judged:
+def judged(true_world: Callable[..., tuple[Marginals, Floats]]) -> Judged:
     calibration, truth = true_world(1_200, 21)
     in_threshold_fold = np.flatnonzero(~in_map_fold(calibration.person_id, 0))
     paths = draw_paths(calibration.take(in_threshold_fold), seed=1)

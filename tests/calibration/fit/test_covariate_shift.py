@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from saga.calibration.fit.covariate_shift import REST, Target, join_strata, labels_of
 from saga.calibration.fit.split_conformal import in_map_fold
 
+from saga.arrays import Floats
 from saga.bundle import Bundle
 from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping, last_record_origins
@@ -23,10 +24,8 @@ from tests.calibration.worlds import lognormal_marginals
 from tests.command_line import answer
 from tests.conftest import quick_calibration
 
-Array = NDArray[np.float64]
 
-
-def draw(n: int, seed: int, share: float) -> tuple[Marginals, Array, NDArray[np.str_]]:
+def draw(n: int, seed: int, share: float) -> tuple[Marginals, Floats, NDArray[np.str_]]:
     """Persons in two groups that forecasts ignore; in one, outcomes spread three times as much."""
     rng = np.random.default_rng(seed)
     wild = rng.random(n) < share

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import NDArray
 from saga.calibration.adaptive.issuance import AdaptedForecaster
 from saga.calibration.fit.cqr import cqr_threshold, fit_cqr
 
+from saga.arrays import Floats
 from saga.conformal.families.quantile_intervals import QUANTILE_INTERVALS, central_probabilities
 from saga.data.panel import Panel
 from saga.distributions import Marginals
@@ -23,16 +23,14 @@ from tests.calibration.worlds import draw_world, split_quantile
 from tests.command_line import answer, done
 from tests.conftest import quick_calibration
 
-Array = NDArray[np.float64]
 
-
-def central_quantiles(marginals: Marginals, coverage: float) -> tuple[Array, Array]:
+def central_quantiles(marginals: Marginals, coverage: float) -> tuple[Floats, Floats]:
     """The two quantiles (n,) of the first horizon."""
     lower, upper = (marginals.quantiles(p)[:, 0, 0] for p in central_probabilities((coverage,)))
     return lower, upper
 
 
-def conformity_scores(marginals: Marginals, outcomes: Array, coverage: float) -> Array:
+def conformity_scores(marginals: Marginals, outcomes: Floats, coverage: float) -> Floats:
     return QUANTILE_INTERVALS.scores(marginals, outcomes, coverage)[:, 0]
 
 

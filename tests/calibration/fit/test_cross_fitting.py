@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from saga.calibration.fit.cross_fitting import fit_cross_fitted, smooth_counts
 from scipy.stats import norm
 
+from saga.arrays import Floats, Ints
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.cross_fitted import CrossFittedCounts
 from saga.conformal.families import AT_LEAST, AT_MOST, POSITIVE, YEAR
 from saga.distributions import Marginals
 
-Array = NDArray[np.float64]
 COVERAGE = (0.5, 0.8, 0.9)
 FOLDS, FEATURES, HORIZONS, NEW = 5, 60, 2, 100
 LEVEL = 12.0  # log SEK
@@ -31,8 +31,8 @@ GRID = np.linspace(LEVEL - 9.0, LEVEL + 9.0, 121)
 class Population:
     """Persons with features x (n, d) and earnings y (n, H)."""
 
-    x: Array
-    y: Array
+    x: Floats
+    y: Floats
 
     @classmethod
     def draw(cls, rng: np.random.Generator, n: int) -> Population:
@@ -62,7 +62,7 @@ def fit_member(seen: Population, persons: Population) -> Marginals:
     return Marginals(names, years - 40, years, np.broadcast_to(GRID, cdf.shape), cdf, p_zero)
 
 
-def ensemble(seen: Population, folds: NDArray[np.int64], persons: Population) -> Marginals:
+def ensemble(seen: Population, folds: Ints, persons: Population) -> Marginals:
     """The average of the members; member k has not seen fold k of `seen`."""
     members = tuple(fit_member(seen.take(folds != k), persons) for k in range(FOLDS))
     cdf, p_zero = (
@@ -80,20 +80,20 @@ def ensemble(seen: Population, folds: NDArray[np.int64], persons: Population) ->
     )
 
 
-def draw_folds(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+def draw_folds(rng: np.random.Generator, n: int) -> Ints:
     return rng.integers(0, FOLDS, n)
 
 
-def calibrate(rng: np.random.Generator, n: int) -> tuple[Calibrator, Population, NDArray[np.int64]]:
+def calibrate(rng: np.random.Generator, n: int) -> tuple[Calibrator, Population, Ints]:
     """A calibrator on n persons, their records and their folds."""
     persons, folds = Population.draw(rng, n), draw_folds(rng, n)
     marginals = ensemble(persons, folds, persons)
     return fit_cross_fitted(marginals, persons.y, folds, COVERAGE), persons, folds
 
 
-def simulate_coverage(n: int, repeats: int) -> dict[str, Array]:
+def simulate_coverage(n: int, repeats: int) -> dict[str, Floats]:
     """Share of new persons covered (repeat, coverage), by kind of set; NaN without sets."""
-    shares: dict[str, list[Array]] = {}
+    shares: dict[str, list[Floats]] = {}
     for repeat in range(repeats):
         rng = np.random.default_rng([1, n, repeat])
         calibrator, persons, folds = calibrate(rng, n)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from saga.calibration.fit.drift import deviation, fit_drift
 from saga.calibration.fit.split_conformal import fit_calibration
 
+from saga.arrays import Array
 from saga.distributions import Marginals
 from tests.calibration.worlds import lognormal_marginals
 
 
-def draw_years(n: int, seed: int, shock: float) -> tuple[Marginals, NDArray[Any]]:
+def draw_years(n: int, seed: int, shock: float) -> tuple[Marginals, Array]:
     """One horizon, origins in 20 years; each year shifts all outcomes by a draw of size `shock`."""
     rng = np.random.default_rng(seed)
     year = rng.integers(2000, 2020, n)

@@ -13,6 +13,7 @@ from saga.calibration.fit.split_conformal import fit_calibration
 from scipy import stats
 from sklearn.linear_model import QuantileRegressor
 
+from saga.arrays import Floats
 from saga.conformal.calibrator import Calibrator
 from saga.data import groups as known_groups
 from saga.data.groups import Labels
@@ -20,10 +21,8 @@ from saga.distributions import Marginals
 from saga.requests import COVERAGE
 from tests.calibration.worlds import P, is_plausible, lognormal_marginals
 
-Array = NDArray[np.float64]
 
-
-def overlapping(n: int, seed: int) -> tuple[Array, dict[str, NDArray[np.str_]]]:
+def overlapping(n: int, seed: int) -> tuple[Floats, dict[str, NDArray[np.str_]]]:
     """Scores in [0, 1] whose distribution differs by two overlapping groupings, and the labels."""
     rng = np.random.default_rng(seed)
     labels = {
@@ -84,7 +83,7 @@ def test_effects_average_to_zero_small_groups_have_none_and_order_does_not_matte
     assert fit_shifts(scores, {"sex": np.full(2_000, "female")}, 0.9) == {}
 
 
-def share_below(scores: Array, labels: Labels, effects: Mapping[str, float]) -> Array:
+def share_below(scores: Floats, labels: Labels, effects: Mapping[str, float]) -> Floats:
     """Share of scores below the 90 % threshold, by quintile and sex."""
     groups = known_groups.pair_groupings(labels)
     total = sum(
@@ -118,7 +117,7 @@ def test_pairs_of_groups_that_differ_from_the_sum_of_both_are_covered_too(
     )
 
 
-def draw_groups(n: int, seed: int) -> tuple[Marginals, Array]:
+def draw_groups(n: int, seed: int) -> tuple[Marginals, Floats]:
     """Forecasts too narrow for the lowest quintile and for women, too wide for the highest."""
     rng = np.random.default_rng(seed)
     quintile, female = rng.integers(1, 6, n), rng.random(n) < 0.5
@@ -146,11 +145,11 @@ def grouped() -> Calibrator:
 
 
 @pytest.fixture(scope="module")
-def fresh() -> tuple[Marginals, Array]:
+def fresh() -> tuple[Marginals, Floats]:
     return draw_groups(25_000, 12)
 
 
-def worst(calibrator: Calibrator, marginals: Marginals, outcomes: Array, name: str) -> float:
+def worst(calibrator: Calibrator, marginals: Marginals, outcomes: Floats, name: str) -> float:
     """Largest deviation of coverage in a group, in standard errors of test and calibration."""
     hits = calibrator.intervals(calibrator.recalibrate(marginals), COVERAGE).covered(outcomes)[:, 0]
     size = calibrator.cells[1, "all"].n_threshold
@@ -165,7 +164,7 @@ def worst(calibrator: Calibrator, marginals: Marginals, outcomes: Array, name: s
 
 
 def test_cells_of_quintiles_follow_the_law_of_coverage(
-    grouped: Calibrator, fresh: tuple[Marginals, Array]
+    grouped: Calibrator, fresh: tuple[Marginals, Floats]
 ) -> None:
     marginals, outcomes = fresh
     mapped = grouped.recalibrate(marginals)
@@ -183,7 +182,7 @@ def test_cells_of_quintiles_follow_the_law_of_coverage(
 
 
 def test_overlapping_groups_are_covered_and_without_their_effects_are_not(
-    grouped: Calibrator, fresh: tuple[Marginals, Array]
+    grouped: Calibrator, fresh: tuple[Marginals, Floats]
 ) -> None:
     marginals, outcomes = fresh
     assert worst(grouped, marginals, outcomes, "sex") < 5
@@ -197,7 +196,7 @@ def test_overlapping_groups_are_covered_and_without_their_effects_are_not(
 
 
 def test_group_shifts_apply_to_each_person_and_unknown_groups_use_the_cell_of_all(
-    grouped: Calibrator, fresh: tuple[Marginals, Array]
+    grouped: Calibrator, fresh: tuple[Marginals, Floats]
 ) -> None:
     marginals, _ = fresh
     few = marginals.take(slice(0, 40))

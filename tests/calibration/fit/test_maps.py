@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from crepes import ConformalPredictiveSystem  # type: ignore[import-untyped]
-from numpy.typing import NDArray
 from saga.calibration.fit.maps import empirical_map, fit_map, pit
 from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 from scipy import stats
 
+from saga.arrays import Floats
 from saga.conformal.calibrator import Calibrator
 from saga.distributions import Marginals
 from saga.errors import UsageError
@@ -20,12 +20,11 @@ from saga.scores import pit_uniforms
 from saga.small_groups import MIN_PERSONS
 from tests.calibration.worlds import SURPRISE, P, draw_economy, draw_world
 
-Array = NDArray[np.float64]
-Map = tuple[Array, Array]
+Map = tuple[Floats, Floats]
 DISTORTIONS = {"right": (1.0, 1.0), "nearly right": (1.1, 1.0), "wrong": (1.4, 0.8)}
 
 
-def uniformity_pvalue(u: Array, n_fit: int, slack: float = 0.0) -> float:
+def uniformity_pvalue(u: Floats, n_fit: int, slack: float = 0.0) -> float:
     """Two-sample Kolmogorov-Smirnov: the map is an empirical CDF of n_fit other persons."""
     distance = stats.kstest(u, "uniform").statistic
     return float(
@@ -75,7 +74,7 @@ def test_every_knot_averages_at_least_ten_persons(n: int) -> None:
     assert (np.diff(shrunken) > 0).all()
 
 
-def mean_gain(fit: Callable[[Array], Map], distortion: str, n: int, repeats: int) -> float:
+def mean_gain(fit: Callable[[Floats], Map], distortion: str, n: int, repeats: int) -> float:
     """Mean log score that maps from n persons gain for fresh persons, in nats.
 
     The PIT of a person has the beta distribution of `distortion`.

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import NDArray
 from saga.calibration.fit.cqr import fit_cqr
 from saga.calibration.fit.cross_fitting import fit_cross_fitted
 from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 
+from saga.arrays import Floats, Ints
 from saga.conformal.calibration_table import calibration_method
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families import BAND, FAMILIES, PRESENT_VALUE
@@ -49,7 +49,6 @@ from tests.calibration.worlds import (
     without_year,
 )
 
-Array = NDArray[np.float64]
 N, FRESH, HORIZONS, FOLDS, YEARS = 3_000, 6_000, 4, 3, 2
 GUARANTEES = ("none", "extrapolated", "assumption")  # the better, the later
 WILD = {"calibration": 0.15, "target": 0.75}  # share of persons whose earnings spread more
@@ -60,10 +59,10 @@ class Sample:
     """Persons with raw forecasts, which have members, outcomes (n, H) and weights (n, H)."""
 
     raw: Marginals
-    outcomes: Array
-    weights: Array
+    outcomes: Floats
+    weights: Floats
 
-    def take(self, rows: NDArray[np.int64]) -> Sample:
+    def take(self, rows: Ints) -> Sample:
         return Sample(self.raw.take(rows), self.outcomes[rows], self.weights[rows])
 
     def paths(self, seed: int = 0, count: int = 60) -> Paths:
@@ -98,7 +97,7 @@ def calibration_sample(n: int = N) -> Sample:
     return sample
 
 
-def fit_sets(sample: Sample, weights: Array | None = None) -> Calibrator:
+def fit_sets(sample: Sample, weights: Floats | None = None) -> Calibrator:
     paths = sample.in_threshold_fold().paths()
     return fit_calibration(sample.raw, sample.outcomes, seed=0, paths=paths, weights=weights)
 
@@ -155,14 +154,14 @@ def some(method: str, n: int = 40) -> Marginals:
     return calibrated(method).recalibrate(draw(n, 3).raw)
 
 
-def value_of(paths: Paths) -> Array:
+def value_of(paths: Paths) -> Floats:
     return present_value(paths, years=YEARS)
 
 
 # --- coverage ---
 
 
-def is_inside(kind: str, calibrator: Calibrator, sample: Sample, fitted: bool = True) -> Array:
+def is_inside(kind: str, calibrator: Calibrator, sample: Sample, fitted: bool = True) -> Floats:
     """Whether outcomes of two years are covered, (n, L); NaN where the set says nothing.
 
     If not `fitted`, by the sets that hold under the forecasts.
@@ -217,7 +216,7 @@ def test_fresh_persons_are_covered_as_stated_and_without_calibration_they_are_no
     slack = N if kind == "at_least" else SLACK[method]
     n = persons_behind(method, kind)
 
-    def hold(inside: Array) -> bool:
+    def hold(inside: Floats) -> bool:
         known = ~np.isnan(inside[:, 0])
         hits = inside[known].sum(axis=0)
         return all(
@@ -229,7 +228,7 @@ def test_fresh_persons_are_covered_as_stated_and_without_calibration_they_are_no
     assert not hold(is_inside(kind, calibrated(method), fresh(method), fitted=False))
 
 
-def draw_atoms(n: int, seed: int) -> tuple[Marginals, Array]:
+def draw_atoms(n: int, seed: int) -> tuple[Marginals, Floats]:
     """Exact forecasts of persons without earnings with a probability of .05 to .95."""
     rng = np.random.default_rng(seed)
     zero, one = rng.uniform(0.05, 0.95, (n, 1)), np.ones((n, 1))

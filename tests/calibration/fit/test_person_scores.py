@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mapie.regression import SplitConformalRegressor
-from numpy.typing import NDArray
 from saga.calibration.fit.person_scores import (
     PersonCounts,
     effective_persons,
@@ -22,10 +21,10 @@ from saga.calibration.fit.person_scores import (
 from scipy import stats
 from sklearn.base import BaseEstimator, RegressorMixin
 
+from saga.arrays import Floats
 from saga.small_groups import MIN_PERSONS
 from tests.calibration.worlds import P, split_quantile
 
-Array = NDArray[np.float64]
 COVERAGE, N_ORIGINS = 0.9, 8
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 
@@ -35,7 +34,7 @@ class Zero(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         self.fitted_ = True
         return self
 
-    def predict(self, features: Array) -> Array:
+    def predict(self, features: Floats) -> Floats:
         return np.zeros(len(features))
 
 
@@ -64,7 +63,7 @@ def test_too_few_scores_give_an_infinite_threshold_never_the_largest_score() -> 
     assert split_quantile(np.empty(0), 0.5) == math.inf
 
 
-def beta_law_pvalue(quantile: Callable[[Array], float], n: int = 100) -> float:
+def beta_law_pvalue(quantile: Callable[[Floats], float], n: int = 100) -> float:
     """Whether coverage given n calibration persons has its law at 90 %."""
     scores, k = np.random.default_rng(3).random((2_000, n)), rank_needed(n, 0.9)
     law = stats.beta(k, n + 1 - k)
@@ -124,7 +123,7 @@ def test_few_persons_in_effect_give_no_interval_however_many_there_are() -> None
 
 def draw_scores(
     rng: np.random.Generator, n: int, correlation: float, *, n_origins: int = N_ORIGINS
-) -> Array:
+) -> Floats:
     """Scores (n, R) of persons with a common effect; those of low effect have fewer outcomes."""
     effect = rng.normal(size=(n, 1))
     noise = rng.normal(size=(n, n_origins))
@@ -133,14 +132,14 @@ def draw_scores(
     return np.where(is_known, scores, np.nan)
 
 
-def pooled(scores: Array) -> float:
+def pooled(scores: Floats) -> float:
     """The `pooled_quantile` of scores (n, N_ORIGINS)."""
     persons, _ = np.nonzero(~np.isnan(scores))
     known = scores[~np.isnan(scores)]
     return pooled_quantile(known, persons, COVERAGE, N_ORIGINS, neighbours=1)
 
 
-def coverage_of(thresholds: list[float], judged: list[Array]) -> tuple[float, float]:
+def coverage_of(thresholds: list[float], judged: list[Floats]) -> tuple[float, float]:
     """Share of known scores of new persons at or below the thresholds, with its standard error.
 
     Each sample counts by its number of known scores: the promise is on average over origins.

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from saga.evaluation.economies.linear_process import LinearProcess
 from saga.evaluation.economies.nonlinear_process import NonlinearProcess
 from saga.evaluation.economies.random_draws import ParameterDraws, draw_mixture, random_stream
@@ -14,7 +13,8 @@ from saga.evaluation.economies.textbook_economy import simulate_gkos
 from saga.evaluation.economies.wage_adjustment import hold_wages
 from saga.evaluation.textbook.gkos_process import GkosProcess, Mixture
 
-Floats = NDArray[np.float64]
+from saga.arrays import Floats
+
 N, YEARS = 20_000, 25
 HEAVY = Mixture(0.1, -0.3, (0.5, 0.1))
 AR1 = LinearProcess(

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from saga.evaluation.scoring import ensemble_scores as scores
 from scipy import stats
 
+from saga.arrays import Floats
 from saga.data.panel import FLOOR
 from saga.requests import QUANTILES
 from saga.scores import interval_score
 
-Floats = NDArray[np.float64]
 Forecasts = tuple[NDArray[np.float32], Floats]  # samples (40, 3, 60), outcomes (40, 3)
 
 

@@ -24,14 +24,14 @@ from saga.evaluation.textbook.textbook_register import Cohort
 from scipy.special import expit
 from scipy.stats import kstest
 
+from saga.arrays import Floats, Ints
 from saga.data.origins import Origins, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError, UsageError
 from saga.register import RegisterSettings, generate_register
 from saga.scores import pit_uniforms
 
-Floats = NDArray[np.float64]
-Records = tuple[Floats, NDArray[np.int64]]
+Records = tuple[Floats, Ints]
 
 BORN = 1950
 GAUSSIAN, GKOS = GaussianProcess(), GkosProcess()

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import NDArray
 from saga.evaluation.scoring.futures import true_futures
 from saga.evaluation.textbook import PROCESSES, Process
 from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
@@ -16,6 +15,7 @@ from saga.evaluation.textbook.gkos_process import FEW_ZEROS, GkosProcess
 from saga.evaluation.textbook.textbook_register import Cohort
 
 from saga import schema
+from saga.arrays import Floats
 from saga.data.origins import origins_at
 from saga.data.reading import read_panel
 from saga.register import RegisterSettings, generate_register
@@ -25,7 +25,7 @@ from tests.command_line import answer
 PERSONS, SEED = 150, 4
 
 
-def simulated_earnings(process: Process, persons: int, seed: int) -> NDArray[np.float64]:
+def simulated_earnings(process: Process, persons: int, seed: int) -> Floats:
     """Real earnings (persons, ages from first to last) straight from the process."""
     rng = np.random.default_rng(seed)
     cohort = Cohort.at_start(process, 1960, np.arange(persons), rng)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from saga.arrays import Bools, Floats
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families import FAMILIES, YEAR
@@ -14,8 +14,6 @@ from saga.conformal.intervals import latest
 from saga.conformal.recalibration import Cell
 from saga.distributions import Marginals
 from saga.requests import COVERAGE
-
-Array = NDArray[np.float64]
 
 
 def marginals(seed: int = 0, n: int = 300) -> Marginals:
@@ -31,11 +29,11 @@ def marginals(seed: int = 0, n: int = 300) -> Marginals:
     return Marginals(np.arange(n).astype(str), years, years, grid, cdf, p_zero, recalibrated=True)
 
 
-def contains(lower: Array, upper: Array, zero: NDArray[np.bool_], y: Array) -> NDArray[np.bool_]:
+def contains(lower: Floats, upper: Floats, zero: Bools, y: Floats) -> Bools:
     return np.where(y == 0, zero, (y > 0) & (lower <= y) & (y <= upper))
 
 
-def mass(m: Marginals, lower: Array, upper: Array, zero: NDArray[np.bool_]) -> Array:
+def mass(m: Marginals, lower: Floats, upper: Floats, zero: Bools) -> Floats:
     """The probability (n, L) of sets with ends (n, 1, L), under the distributions."""
     inside = m.probability(upper) - np.where(zero, 0.0, m.probability(lower))
     return inside[:, 0] if inside.ndim == 3 else inside

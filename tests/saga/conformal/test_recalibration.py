@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from saga.calibration.fit.split_conformal import fit_calibration
 
+from saga.arrays import Floats
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import Cell, map_paths
 from saga.distributions import Marginals
 from tests.calibration.worlds import draw_paths, draw_world
 
-Array = NDArray[np.float64]
 Forecast = tuple[Marginals, Marginals]
 
 
@@ -30,7 +29,7 @@ def forecast(fitted: Calibrator) -> Forecast:
     return raw, fitted.recalibrate(raw)
 
 
-def calibrate_probability(u: Array, cell: Cell) -> Array:
+def calibrate_probability(u: Floats, cell: Cell) -> Floats:
     return np.interp(u, cell.knots, cell.values)
 
 

@@ -6,14 +6,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
+from saga.arrays import Floats
 from saga.conformal.families.present_value import SimulatedValues
 from saga.lifetime import present_value
 from saga.paths import Paths
 
-Array = NDArray[np.float64]
 YEARS = 10
 LEVELS = np.array([0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975])
 
@@ -36,16 +35,16 @@ def careers(
     return Paths(ids, np.full(n, 1980), np.full(n, 2020), earnings, recalibrated=True)
 
 
-def value(paths: Paths) -> Array:
+def value(paths: Paths) -> Floats:
     return present_value(paths, years=YEARS)
 
 
 @pytest.fixture(scope="module")
-def truth() -> Array:
+def truth() -> Floats:
     return np.asarray(np.quantile(value(careers(1, 400_000, 1)), LEVELS))
 
 
-def test_quantiles_are_those_of_many_paths(truth: Array) -> None:
+def test_quantiles_are_those_of_many_paths(truth: Floats) -> None:
     quantiles = SimulatedValues.of(careers(200, 500, 2), value).quantiles(LEVELS)
     error = quantiles.mean(axis=0) / truth - 1
     assert (abs(error) < 0.02).all(), error

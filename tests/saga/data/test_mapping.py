@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 import yaml
 
-from saga.data.mapping_file import load_mapping, shipped_mappings
+from saga.data.mapping_file import load_mapping
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
@@ -305,12 +305,6 @@ def test_parts_of_other_shipped_sums_that_some_files_lack_are_told(tmp_path: Pat
     assert read_panel(tmp_path, mapping="lisa", prices=2022).meta.partly == {"Barn4_6": "1 of 2"}
 
 
-def test_an_unknown_name_lists_the_shipped_mappings() -> None:
-    with pytest.raises(UsageError, match="lisa, nlsy79"):
-        load_mapping("no-such")
-    assert shipped_mappings() == ("lisa", "nlsy79")
-
-
 def test_the_first_known_alternative_counts_and_sums_skip_unknown_parts(tmp_path: Path) -> None:
     text = (
         "columns: {person_id: [nr, ID], earnings: {sum: [wages, business]}, "
@@ -585,19 +579,3 @@ def test_the_real_panel_is_read_completely_with_wages_in_2018_dollars(nlsy79: Pa
     expected = both.select(real).to_series()
     assert (both["earnings"].is_null() == expected.is_null()).all()
     assert (both["earnings"] / expected - 1).abs().max() < 1e-12  # type: ignore[operator]
-
-
-@needs_nlsy79
-def test_carrying_the_last_real_wage_forward_has_the_expected_error(nlsy79: Panel) -> None:
-    # MAE of log real wages by an independent computation on this panel.
-    wages = nlsy79.frame.filter(pl.col("earnings").is_not_null()).select(
-        "person_id", "year", pl.col("earnings").log().alias("y")
-    )
-    for horizon, expected in ((1, 0.225), (2, 0.255), (10, 0.429), (20, 0.541)):
-        later = wages.with_columns(pl.col("year") - horizon).rename({"y": "later"})
-        mae = (
-            wages.join(later, on=["person_id", "year"])
-            .select((pl.col("later") - pl.col("y")).abs().mean())
-            .item()
-        )
-        assert mae == pytest.approx(expected, abs=0.01)

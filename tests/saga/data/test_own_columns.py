@@ -67,14 +67,6 @@ def test_the_digest_depends_on_own_columns_and_their_kind(tmp_path: Path) -> Non
     assert len({plain.digest, own.digest, lasting.digest}) == 3
 
 
-def test_a_code_written_as_number_or_as_text_is_one_code(tmp_path: Path) -> None:
-    text = "extra: {race: {kind: category}}"
-    numbers = read(tmp_path, text)
-    texts = read(tmp_path, text, source(race=["1.0", " 1", "2"]))
-    assert numbers.frame["extra_race"].to_list() == ["1", "1", "2"]
-    assert texts.frame["extra_race"].equals(numbers.frame["extra_race"])
-
-
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 @pytest.mark.parametrize(
     ("first", "second", "codes", "read"),
@@ -187,12 +179,6 @@ def test_a_category_with_very_many_codes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="extra_street is a category with 501 codes"):
         read(tmp_path, "extra: {street: {kind: category}}", frame)
     assert len(read(tmp_path, "extra: {street: {kind: category}}", frame[:-1])) == n - 1
-
-
-def test_a_missing_own_column_is_unknown_in_every_row(tmp_path: Path) -> None:
-    panel = read(tmp_path, EXTRA, source().drop("race"))
-    assert panel.frame["extra_race"].null_count() == 3
-    assert "extra_race" not in panel.meta.present
 
 
 SERIES = "year,unemployment,real_wage_growth,inflation\n"

@@ -113,6 +113,8 @@ def test_labels_belong_to_codes_and_not_to_numbers(suffix: str, tmp_path: Path) 
     panel = read_panel(file, prices=2022)
     assert panel.frame["earnings"].to_list() == [2.0, 3.0, 1.0, 0.0]
     assert panel.frame["sex"].to_list() == ["female"] * 2 + ["male"] * 2
+    numbers = {"codes": {"sex": {1: "male", 2: "female"}}}
+    assert read_panel(file, prices=2022, mapping=numbers).frame.equals(panel.frame)
     labels["sex"] = {1: "Man", 2: "Kvinna"}
     getattr(pyreadstat, f"write_{suffix}")(people, str(file), variable_value_labels=labels)
     (tmp_path / "m.yaml").write_text("codes: {sex: {Man: male}}")

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from differencing import Flags, Floats, possible_range
+from differencing import Bools, Floats, possible_range
 from scipy.optimize import milp
 
 from saga.errors import UsageError
@@ -24,7 +24,7 @@ def with_margins(inner: Floats) -> Floats:
     return inner
 
 
-def recovered(magnitudes: Sequence[Floats], unsafe: Flags, hidden: Flags) -> list[tuple[int, ...]]:
+def recovered(magnitudes: Sequence[Floats], unsafe: Bools, hidden: Bools) -> list[tuple[int, ...]]:
     """Unsafe cells that are published, or known more closely than the protection interval."""
     close = []
     for cell in map(tuple, np.argwhere(unsafe).tolist()):
@@ -39,7 +39,7 @@ def recovered(magnitudes: Sequence[Floats], unsafe: Flags, hidden: Flags) -> lis
     return close
 
 
-def random_table(shape: tuple[int, ...], seed: int) -> tuple[list[Floats], Flags]:
+def random_table(shape: tuple[int, ...], seed: int) -> tuple[list[Floats], Bools]:
     """Persons and earnings of a table; cells with 1 to 9 persons are unsafe, some are empty."""
     rng = np.random.default_rng(seed)
     persons = rng.negative_binomial(0.8, 0.02, shape).astype(float)

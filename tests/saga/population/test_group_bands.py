@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from saga.arrays import Bools, Floats
 from saga.group_statistics import GROUP_STATISTICS
 from saga.population.cell_statistics import (
     QUANTILES,
@@ -25,11 +25,9 @@ from saga.population.cell_statistics import (
 )
 from saga.population.group_bands import GroupBand, band, chance_below_zero
 
-Floats = NDArray[np.float64]
-
 
 def _statistics(
-    earnings: Floats, weights: Floats | None = None, inside: NDArray[np.bool_] | None = None
+    earnings: Floats, weights: Floats | None = None, inside: Bools | None = None
 ) -> dict[str, PathStatistic]:
     """Statistics of the persons `inside`, of persons in random groups."""
     n = len(earnings)

@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 import pytest
 from differencing import possible_range
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.facts import shipped_facts
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
@@ -36,7 +36,6 @@ from saga.population.population_paths import (
 from saga.population.scored_paths import PathRows
 from saga.requests import PopulationRequest
 
-Floats = NDArray[np.float64]
 ORIGIN, LAST, PATHS = 2022, 2070, 5
 EACH = 12  # persons of an age and sex
 WAGES = np.exp(

@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 import pytest
 from differencing import possible_range
-from numpy.typing import NDArray
 from polars_readstat import read_readstat
 from scored_folder import path_rows, write_scored
 
+from saga.arrays import Floats
 from saga.batch.run_folder import MANIFEST
 from saga.data.facts import read_facts, shipped_facts
 from saga.files.atomic import digest_file
@@ -26,7 +26,6 @@ from saga.population import policy_tables
 from saga.population.table_files import _excel_file, stata_file
 from tests.command_line import answer, done, refusal
 
-Floats = NDArray[np.float64]
 PERSONS, YEARS, PATHS = 300, 3, 4
 LEVELS = ("compulsory", "upper_secondary", "short_tertiary", "long_tertiary")
 RARE = LEVELS[3]

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import NDArray
 from scored_folder import path_rows, write_scored
 
+from saga.arrays import Floats
 from saga.pages.format import short, unit_of
 from tests.command_line import done, refusal
 
@@ -32,7 +32,7 @@ def effects(scored: Path, reference: Path, out: Path, *more: str) -> pl.DataFram
     return pl.read_csv(out / "statistics.csv", infer_schema_length=None)
 
 
-def limits(differences: NDArray[np.float64]) -> NDArray[np.float64]:
+def limits(differences: Floats) -> Floats:
     return np.quantile(differences, (0.05, 0.95), method="weibull")
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from saga.arrays import Bools, Floats
 
 
 def possible_range(
-    values: Floats, hidden: Flags, cell: tuple[int, ...], slack: float = 0.0
+    values: Floats, hidden: Bools, cell: tuple[int, ...], slack: float = 0.0
 ) -> tuple[float, float]:
     """The least and largest value of a cell, given all cells that are not hidden.
 

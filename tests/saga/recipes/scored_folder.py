@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.batch.run_folder import MANIFEST
 from saga.data.facts import shipped_facts
 from saga.files.atomic import commit_json, digest_file
@@ -47,7 +47,7 @@ def write_scored(
     return folder
 
 
-def path_rows(earnings: NDArray[np.float64], first_year: int = 2023) -> pl.DataFrame:
+def path_rows(earnings: Floats, first_year: int = 2023) -> pl.DataFrame:
     """Rows of earnings (n_person, n_year, n_path) of persons "0000", "0001", ..."""
     person, year, path = (grid.ravel() for grid in np.indices(earnings.shape))
     frame = pl.DataFrame(

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.panel import Panel, PanelMeta
 from saga.distributions import Marginals
 from saga.features.calendar import MACRO_FEATURES, Calendar, macro_features, path_features
@@ -25,7 +25,6 @@ from saga.simulation.rollout import MAX_STEPS
 
 CALENDAR = Calendar(sweden())
 PROCESS = MacroProcess.fit(sweden())
-Floats = NDArray[np.float64]
 
 
 @pytest.fixture(scope="module")
