@@ -9,7 +9,7 @@ import pytest
 
 import saga
 
-HEAVY = ("torch", "polars", "scipy")
+HEAVY = ("torch", "polars", "pandas", "scipy", "fastapi", "saga.training", "saga.calibration")
 
 
 def test_the_public_names_are_these() -> None:
@@ -48,6 +48,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
     "code",
     [
         "import saga",
+        "import saga.client",
         "from saga import Draws, ForecastRequest, LifetimeRequest, PathsRequest, UsageError",
         "import saga.cli; saga.cli.app(['--version'], standalone_mode=False)",
         "import saga.cli; saga.cli.app(['forecast', '--help'], standalone_mode=False)",
