@@ -326,10 +326,12 @@ def _option_field(annotation: object, default: object, option: Option, name: str
     least = {"min_length": 1} if default else {}
     most = _MAX_INFLOW if name == "inflow" else _MAX_VALUES
     length: dict[str, Any] = {**least, "max_length": most} if isinstance(default, tuple) else {}
+    if isinstance(default, tuple | str):  # as in JSON
+        default = str(default) if isinstance(default, str) else list(default)
     return (
         _SPECIAL.get(name) or kinds[get_args(annotation)[0]],
         Field(
-            list(default) if isinstance(default, tuple) else default,
+            default,
             description=option.help.rstrip("."),
             **length,
         ),
