@@ -114,9 +114,7 @@ def _write(frame: pl.DataFrame, suffix: str, part: Path) -> None:
     if suffix == ".csv":
         frame.write_csv(part)
     elif suffix == ".xlsx":
-        buffer = io.BytesIO()
-        frame.write_excel(buffer, autofit=False)
-        part.write_bytes(buffer.getvalue())
+        part.write_bytes(excel_file({"Sheet1": frame}))
     else:
         stata = part.with_name(f"{part.name}.dta")  # the library wants the suffix
         try:
@@ -124,6 +122,22 @@ def _write(frame: pl.DataFrame, suffix: str, part: Path) -> None:
             stata.replace(part)
         finally:
             stata.unlink(missing_ok=True)
+
+
+def excel_file(frames: Mapping[str, pl.DataFrame], *, autofit: bool = False) -> bytes:
+    """The content of an Excel file with a sheet for each frame; `autofit` takes long for many rows.
+
+    A text is neither a formula nor a link, which would show another text: an id, a code of a panel
+    or the name of a bundle may look like one.
+    """
+    import xlsxwriter
+
+    content = io.BytesIO()
+    as_texts = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
+    with xlsxwriter.Workbook(content, as_texts) as book:
+        for name, frame in frames.items():
+            frame.write_excel(book, worksheet=name, autofit=autofit)
+    return content.getvalue()
 
 
 def parquet_bytes(

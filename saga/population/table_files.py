@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from saga.files.folders import new_folder, put_json
-from saga.files.tables import write_stata
+from saga.files.tables import excel_file, write_stata
 from saga.pages.group import render_group
 from saga.population.policy_tables import PolicyTables
 
@@ -57,17 +56,9 @@ def stata_file(frame: pl.DataFrame) -> bytes:
 
 
 def _excel_file(frames: Mapping[str, pl.DataFrame], provenance: Mapping[str, Any]) -> bytes:
-    import xlsxwriter
-
-    content = io.BytesIO()
-    # A code of the panel, or the name of a bundle, could be a formula that Excel computes.
-    as_texts = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
-    with xlsxwriter.Workbook(content, as_texts) as book:
-        has_number = pl.any_horizontal(pl.selectors.float().is_not_null())
-        for name, frame in frames.items():  # hidden rows can be most, and take minutes to write
-            frame.filter(has_number).write_excel(book, worksheet=name, autofit=True)
-        record = pl.DataFrame(
-            {"entry": list(provenance), "value": [str(value) for value in provenance.values()]}
-        )
-        record.write_excel(book, worksheet="provenance", autofit=True)
-    return content.getvalue()
+    # Hidden rows can be most, and take minutes to write.
+    has_number = pl.any_horizontal(pl.selectors.float().is_not_null())
+    sheets = {name: frame.filter(has_number) for name, frame in frames.items()}
+    values = [str(value) for value in provenance.values()]
+    record = pl.DataFrame({"entry": list(provenance), "value": values})
+    return excel_file({**sheets, "provenance": record}, autofit=True)

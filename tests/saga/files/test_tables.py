@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -144,9 +145,7 @@ def test_a_table_of_another_origin_has_no_provenance(tmp_path: Path) -> None:
 def test_stata_and_excel_files_have_the_values_and_the_provenance(tmp_path: Path) -> None:
     from polars_readstat import read_readstat
 
-    frame = TABLE.with_columns(
-        pl.lit(True).alias("includes_zero_97.5"), pl.lit("=1+1").alias("cell")
-    )
+    frame = TABLE.with_columns(pl.lit(True).alias("includes_zero_97.5"))
     stata = write_table(frame, tmp_path / "t.dta", PROVENANCE)
     back = read_readstat(str(stata))
     assert back["person_id"].to_list() == TABLE["person_id"].to_list()
@@ -156,9 +155,21 @@ def test_stata_and_excel_files_have_the_values_and_the_provenance(tmp_path: Path
     with zipfile.ZipFile(excel) as archive:
         sheet = archive.read("xl/worksheets/sheet1.xml").decode()
     assert "312345.125" in sheet
-    assert "<f>" not in sheet, "a text is no formula"
     for path in (stata, excel):
         assert read_provenance(path) == PROVENANCE
+
+
+def test_no_code_or_name_is_a_formula_in_excel(tmp_path: Path) -> None:
+    """Nor a link, which shows `c.xlsx` for `external:c.xlsx`: another id."""
+    texts = ["=1+1", "{=1}", "@SUM(1)", "+1", "'=1", "http://example.org/a", "mailto:a@b.se"]
+    texts += ["internal:Sheet1!A1", "external:c.xlsx", "ftp://a", "file://c", "0012", "1e5", "TRUE"]
+    frame = pl.DataFrame({"region": texts, "value": 1.0})
+    write_table(frame, tmp_path / "t.xlsx", PROVENANCE)
+    with zipfile.ZipFile(tmp_path / "t.xlsx") as archive:
+        sheet = archive.read("xl/worksheets/sheet1.xml").decode()
+        strings = archive.read("xl/sharedStrings.xml").decode()
+    assert not any(word in sheet for word in ("<f", "hyperlink"))
+    assert re.findall("<t[^>]*>(.*?)</t>", strings) == ["region", "value", *texts]
 
 
 def test_a_table_that_is_too_long_for_excel_is_refused(tmp_path: Path) -> None:

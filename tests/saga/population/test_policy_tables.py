@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import zipfile
@@ -23,7 +22,7 @@ from saga.group_statistics import GROUP_STATISTICS
 from saga.pages.format import estimated_chance
 from saga.pages.group import TOTAL
 from saga.population import policy_tables
-from saga.population.table_files import _excel_file, stata_file
+from saga.population.table_files import stata_file
 from tests.command_line import answer, done, refusal
 
 PERSONS, YEARS, PATHS = 300, 3, 4
@@ -263,15 +262,6 @@ def test_all_formats_have_the_same_numbers_and_no_hidden_one(
     provenance = json.loads((out / "provenance.json").read_text())
     assert provenance["rules"]["minimum"] == 10
     assert len(provenance["scored"]) == 64
-
-
-def test_no_code_or_name_is_a_formula_in_excel() -> None:
-    frame = pl.DataFrame({"region": ["=1+1", "{=1}", "http://example.org"], "value": [1.0] * 3})
-    content = _excel_file({"statistics": frame}, {"panel": "=1+1"})
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        sheets = [archive.read(n) for n in archive.namelist() if n.startswith("xl/worksheets/s")]
-    assert len(sheets) == 2
-    assert not any(b"<f" in sheet or b"hyperlink" in sheet for sheet in sheets)
 
 
 def test_a_table_whose_column_has_no_value_is_written_for_stata_too(tmp_path: Path) -> None:
