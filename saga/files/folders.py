@@ -173,7 +173,7 @@ def open_place(place: str | Path) -> Path | str:
     if not str(place).lower().startswith("file://"):
         return str(place).rstrip("/")
     parts = urlsplit(str(place))
-    if parts.netloc not in ("", "localhost") or re.search("[#?]", str(place)):
+    if parts.netloc not in ("", "localhost") or re.search("[#?]|%00", str(place)):
         raise UsageError(
             f"{place} is not the URL of a file: it begins with file:/// and the whole path, with "
             "%23 for #, %3F for ? and %25 for %. Or give the path as it is."

@@ -96,7 +96,9 @@ def test_a_number_sign_in_the_url_of_a_ledger_is_part_of_the_name(tmp_path: Path
     assert {path.name for path in tmp_path.iterdir()} == {"prod#1.sqlite", "prod#1.sqlite.key"}
 
 
-@pytest.mark.parametrize("url", ["file:///data/o#1", "file:///data/a?b", "file://data/people.csv"])
+@pytest.mark.parametrize(
+    "url", ["file:///data/o#1", "file:///data/a?b", "file:///a%00", "file://data/a.csv"]
+)
 def test_an_unclear_url_of_a_file_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="%23 for #"):
         open_place(url)
