@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from saga.bundle import Bundle, replace_parts
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import salted_beside
-from saga.errors import InputError, UsageError
+from saga.errors import FileProblem, InputError, Problem, UsageError
 from saga.files.atomic import sole_output
 from saga.files.data_frames import Rows
 from saga.forecaster import FITTED, LEADERBOARD, Forecaster
@@ -31,6 +32,7 @@ _TRAINING_SHARE = 0.6  # of the time limit; the rest is for calibration and judg
 _HORIZONS = (1, 5, 10)
 _RIVALS = ("carry", "groupq", "gbt")  # the quick baselines, and the best of the others
 _FOLDS = 5  # of panels with too few persons to keep some for calibration
+_ARGUMENTS = {"person_id": "id", "year": "time", "earnings": "target", "birth_year": "birth_year"}
 
 
 def fit(
@@ -76,7 +78,7 @@ def fit(
         >>> forecaster.bundle.trained_on
         'simulated people'
     """
-    names = {"person_id": id, "year": time, "earnings": target, "birth_year": birth_year}
+    names = dict(zip(_ARGUMENTS, (id, time, target, birth_year), strict=True))
     named = {column: name for column, name in names.items() if column != name}
     if time_limit is not None and not time_limit > 0:
         raise UsageError(f"time_limit is a number of seconds above 0, not {time_limit}.")
@@ -90,10 +92,24 @@ def fit(
 
 def _panel(source: Panel | Rows, named: Mapping[str, str]) -> Panel:
     if not isinstance(source, Panel):
-        return read_panel(source, mapping={"columns": named} if named else None)
+        try:
+            return read_panel(source, mapping={"columns": named} if named else None)
+        except InputError as error:
+            raise InputError(error.args[0], [*map(_with_arguments, error.problems)]) from None
     if named:
         raise UsageError(f"A panel has its own names. Leave {', '.join(named.values())} out.")
     return source
+
+
+def _with_arguments(problem: Problem) -> Problem:
+    """A problem of a source with the argument of `fit` that helps, or how it takes a mapping."""
+    if not isinstance(problem, FileProblem) or not problem.file_fix:
+        return problem
+    argument = _ARGUMENTS.get(problem.column or "")
+    if problem.rule == "missing-column" and argument:
+        return replace(problem, file_fix=f'Or name it: {argument}="ITS_NAME".')
+    by_panel = "saga.fit takes a mapping by a panel: read_panel(rows, mapping=...)."
+    return replace(problem, file_fix=f"{problem.file_fix} {by_panel}")
 
 
 def _fit(

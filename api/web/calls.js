@@ -3,13 +3,15 @@
 let key = "";
 const running = new Map(); // the answer of a computation under way -> what ends it
 
+export const LOADING = "urn:saga:problem:loading"; // the service has started, but cannot answer yet
 const SHAPE = "urn:saga:problem:request"; // a request that a form makes of what was entered
 
-/** An answer that is an error: its status, and the lines to show. */
+/** An answer that is an error: its status, its kind, and the lines to show. */
 export class CallError extends Error {
   constructor(status, document) {
     super(document.type === SHAPE ? "A value of the record has the wrong form." : document.title ?? "The service does not answer");
     this.status = status;
+    this.kind = document.type;
     const problems = document.problems ?? [];
     this.lines = problems.length ? problems.map((problem) => {
       const place = [problem.year && `year ${problem.year}`, problem.column && `column ${problem.column}`];

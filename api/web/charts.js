@@ -25,7 +25,8 @@ export function drawFan(person, horizons, { width, top, unit, description }) {
   const median = { x: "year", y: (row) => row.quantiles["0.5"] };
   return draw({
     width,
-    height: width < NARROW ? 230 : 300,
+    height: width < NARROW ? 238 : 308,
+    marginTop: 28,
     description,
     x: yearScale(person, horizons),
     y: { domain: [0, top], nice: true, grid: true, label: `${unit} a year`, ticks: 5, tickFormat: width < NARROW ? shortAmount : ",.0f" },
@@ -155,7 +156,8 @@ export function drawBand(rows, { width, domain, label, scenario = [], others = [
   const text = (row) => [row.year, figureText(row), ...changed.filter((each) => each.year === row.year).map((each) => `scenario: ${figureText(each)}`)].join("\n");
   return draw({
     width,
-    height: width < NARROW ? 210 : 240,
+    height: width < NARROW ? 218 : 248,
+    marginTop: 28,
     description,
     marginRight: 22,
     x: { label: null, tickFormat: "d", ticks: Math.min(own.length, 4) },

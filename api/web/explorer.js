@@ -1,7 +1,7 @@
 // The page: chooses the view, asks for what its form says, and shows the answer; keeps address, history and downloads.
 /* global d3 */
 
-import { CallError, callService, endOthers, setKey } from "./calls.js";
+import { CallError, callService, endOthers, LOADING, setKey } from "./calls.js";
 import { joinFigures, pngOf, saveFile } from "./downloads.js";
 import { choose, debounce, element, fillSelect, node, tableOf, valuesOf } from "./elements.js";
 import * as person from "./person.js";
@@ -10,6 +10,8 @@ import * as population from "./population.js";
 const VIEWS = { many: population, person };
 const SHARED = ["prices", "rate"]; // options of both views
 const CHANGED = "The form has changed. The forecast below is of the record that it names.";
+const WAITING = "The service is starting. The page goes on as soon as it is ready.";
+const LOOK_AGAIN = 2000; // milliseconds
 const SIMULATED = "Simulated people, not real: the bundle was trained on simulated people.";
 
 let name = "many"; // of the view
@@ -40,7 +42,7 @@ async function start() {
   await load();
 }
 
-/** Reads what the page needs from the service; without a valid key it asks for one. */
+/** Reads what the page needs from the service, as soon as it is ready; without a valid key it asks for one. */
 async function load() {
   showProblem(null);
   let service;
@@ -50,6 +52,11 @@ async function load() {
     service = { model: card, ...variables, priceIndex };
     for (const view of Object.values(VIEWS)) await view.load(service);
   } catch (error) {
+    if (error.kind === LOADING) {
+      setStatus(WAITING);
+      setTimeout(load, LOOK_AGAIN);
+      return;
+    }
     if (error.status === 401 || error.status === 403) element("key-field").hidden = false;
     showProblem(error);
     return;

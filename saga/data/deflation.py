@@ -97,7 +97,8 @@ def deflated(
                 "the amounts cannot be deflated",
                 "no-price-index",
                 f"{mapped.currency} has no deflator",
-                "Add `deflator` to the mapping, or state --prices.",
+                "Add `deflator` to the mapping, or state in which year's prices all amounts are "
+                "(`prices`).",
             )
         base = prices
     elif prices != base:

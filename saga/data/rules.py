@@ -310,16 +310,27 @@ def valid_rows(
     return valid
 
 
-def require_columns(present: Sequence[str], unread: Sequence[str], mapped: SourceMapping) -> None:
-    """Raise InputError if a required column is not `present`."""
+def require_columns(
+    present: Sequence[str],
+    unread: Sequence[str],
+    mapped: SourceMapping,
+    *,
+    of_frame: bool = False,
+) -> None:
+    """Raise InputError if a required column is not `present`, in a file or a data frame."""
     missing = []
     for name in REQUIRED:
         if name not in present:
-            near = difflib.get_close_matches(name, unread, n=1, cutoff=0.6)
+            sought = mapped.columns.get(name, name)
+            near = difflib.get_close_matches(str(sought), unread, n=1, cutoff=0.6)
             hint = f" Is it {near[0]}?" if near else ""
             fix = f"Add it{_HOW.get(name, '')}.{hint}"
-            entry = f"`columns: {{{name}: ITS_NAME}}`"
-            file_fix = f"Or name it in a mapping, which `saga init` proposes: {entry}."
+            file_fix = (
+                f'Or name it: read_panel(frame, mapping={{"columns": {{"{name}": "ITS_NAME"}}}}).'
+                if of_frame
+                else "Or name it in a mapping, which `saga init` proposes: "
+                f"`columns: {{{name}: ITS_NAME}}`."
+            )
             source = f" (looked for {mapped.columns[name]})" if name in mapped.columns else ""
             why = f"the required column {name} is missing{source}"
             missing.append(FileProblem("missing-column", why, fix, name, file_fix=file_fix))

@@ -58,7 +58,8 @@ class MacroProcess:
         if len(dynamics.values) < 10:
             raise UsageError(
                 f"A macro process needs at least 10 years of history, got {len(dynamics.values)}. "
-                "Use a later cut-off, or leave the macro series out of the panel (macro: none)."
+                "Use a later cut-off, or leave the macro series out: `macro: none` in the mapping, "
+                'in Python read_panel(rows, mapping={"macro": "none"}).'
             )
         x = _state(dynamics.values)
         mean, scale = x.mean(0), x.std(0)

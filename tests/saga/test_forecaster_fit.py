@@ -10,7 +10,7 @@ from saga.calibration.fit.bundle_calibration import calibrate_bundle
 from saga.training.ensembles import train_folds
 
 import saga
-from saga import Bundle, Forecaster, UsageError, read_panel
+from saga import Bundle, Forecaster, InputError, UsageError, read_panel
 from saga.data.facts import read_facts
 from saga.data.split import salt_beside, with_salt
 from saga.files.atomic import sole_output
@@ -49,6 +49,31 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fitted(columns: Columns, config: Path, tmp_path_factory: pytest.TempPathFactory) -> Forecaster:
     out = tmp_path_factory.mktemp("fit") / "bundle"
     return saga.fit(columns, id="pid", time="t", target="wage", config=config, out=out)
+
+
+@pytest.mark.parametrize(
+    ("column", "argument"),
+    [("pid", "id"), ("t", "time"), ("wage", "target"), ("birth_year", "birth_year")],
+)
+def test_a_missing_column_is_named_by_the_argument(
+    columns: Columns, column: str, argument: str
+) -> None:
+    arguments = {"id": "pid", "time": "t", "target": "wage"}
+    with pytest.raises(InputError, match=f'Or name it: {argument}="ITS_NAME"'):
+        saga.fit({name: cells for name, cells in columns.items() if name != column}, **arguments)
+    with pytest.raises(InputError, match=r"looked for wag.*Is it wage"):
+        saga.fit(columns, id="pid", time="t", target="wag")
+
+
+def test_advice_about_a_mapping_says_how_python_gives_one(columns: Columns) -> None:
+    """Where fit has no argument: codes, another currency, a panel without macro series."""
+    arguments = {"id": "pid", "time": "t", "target": "wage"}
+    sex = ["x"] * len(columns["pid"])
+    with pytest.raises(InputError, match=r"read_panel\(rows, mapping=\.\.\.\)"):
+        saga.fit({**columns, "sex": sex}, **arguments)
+    early = {name: [year - 25 for year in columns[name]] for name in ("t", "birth_year")}
+    with pytest.raises(UsageError, match=r'read_panel\(rows, mapping={"macro": "none"}\)'):
+        saga.fit({**columns, **early}, **arguments)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 from playwright.sync_api import Browser, Page, Route
 from saga.api.key_file import add_key, new_key
+from saga.api.refusals import REFUSALS, Http
 from saga.api.settings import Settings
 
 from saga.pages.person import describe_year
@@ -123,6 +124,28 @@ def test_an_example_is_shown_with_the_numbers_that_a_program_gets(
             assert number(row[f"lower_{label}"]) == each["lower"]
             assert number(row[f"upper_{label}"]) == each["upper"]
             assert row[f"guarantee_{label}"] == each["guarantee"]
+
+
+@pytest.mark.parametrize("view", ["many", "person"])
+def test_the_page_goes_on_when_the_service_is_ready(
+    service: Running, visit: Callable[..., Page], view: str
+) -> None:
+    entry = REFUSALS["loading"]
+    assert isinstance(entry.kind, Http)
+    answer = {"type": f"urn:saga:problem:{entry.kind.slug}", "title": entry.title}
+    answers = [answer, answer]
+    page = visit(service.url + "/livez")
+    page.route(
+        "**/v1/model",
+        lambda route: (
+            route.fulfill(status=503, json=answers.pop()) if answers else route.continue_()
+        ),
+    )
+    page.goto(f"{service.url}#view={view}")
+    page.wait_for_selector("#status:text('The service is starting')")
+    assert page.inner_text("#problem") == ""
+    page.wait_for_selector("#prices option", state="attached")
+    assert answers == []
 
 
 def test_sets_whose_coverage_was_not_tested_are_dashed_and_named(
