@@ -28,11 +28,10 @@ Stage = Literal["body", "decode", "panel", "compute"]
 Part = TypeVar("Part")
 Output = TypeVar("Output")
 
-# How long the first call waits for those that are being read, to be computed together.
-# On a busy machine reading takes longer, as the last piece did, and so does the wait.
+# How long the first call waits for those that are being read, to be computed together, and for
+# callers whose calls were computed together and who often call again at once. On a busy machine
+# both take longer, as the last piece did, and so does the wait.
 _GATHER_SECONDS, _GATHER_STEP = (0.012, 0.1), 0.002
-# Callers whose calls were computed together often call again at once, and are waited for this long.
-_RETURN_SECONDS = 0.008
 
 
 @dataclass(frozen=True)
@@ -212,20 +211,25 @@ class ComputeQueue:
 
     async def gather(self, *stages: Stage) -> None:
         """Wait for calls in these `stages`, and for callers of the last batch who call again."""
-        shortest, longest = _GATHER_SECONDS
-        deadline = time.monotonic() + min(max(shortest, self._last), longest)
+        deadline = time.monotonic() + self._patience
         while time.monotonic() < deadline and (
             any(t.stage in stages for t in self._tickets) or self._may_return()
         ):
             await asyncio.sleep(_GATHER_STEP)
 
+    @property
+    def _patience(self) -> float:
+        """Seconds for which a call waits for others."""
+        shortest, longest = _GATHER_SECONDS
+        return min(max(shortest, self._last), longest)
+
     def _may_return(self) -> bool:
-        """Whether callers of the last batch may call again within `_RETURN_SECONDS`."""
+        """Whether callers of the last batch may soon call again."""
         n_unfinished = sum(not ticket.is_finished for ticket in self._tickets)
         if n_unfinished >= len(self._last_batch) or len(self._last_batch) == 1:
             return False
         is_answering = len(self._tickets) > n_unfinished
-        return is_answering or time.monotonic() < self._answered + _RETURN_SECONDS
+        return is_answering or time.monotonic() < self._answered + self._patience
 
     def _next_batch(self) -> list[Ticket]:
         """The call whose turn it is, and further calls with the same `batch_key`."""
