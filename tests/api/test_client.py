@@ -48,6 +48,7 @@ from saga.population.group_forecast import forecast_groups
 from saga.requests import (
     Draws,
     ForecastRequest,
+    LifetimeRequest,
     PopulationRequest,
 )
 from tests.conftest import Running, Start

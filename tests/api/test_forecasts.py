@@ -245,6 +245,17 @@ def test_lifetimes_have_histograms_of_their_paths_and_the_statistics_of_the_libr
         assert (statistic.value, statistic.mc_error) == (row["value"], row["mc_error"])
 
 
+def test_the_rule_of_a_tax_is_in_the_provenance(service: Running, person: Person) -> None:
+    body = {"persons": [person()], "paths": 10, "to_age": 63, "tax": "se-2026"}
+    content = LifetimeResponse.model_validate_json(
+        service.client.post("/v1/lifetimes", json=body).content
+    )
+    rule = content.provenance.tax_rule
+    assert rule is not None
+    assert (rule["name"], rule["law_year"]) == ("se-2026", 2026)
+    assert "unpublished-prices" in {warning.code for warning in content.warnings}
+
+
 # What is wrong, status, and what one of the problems says. A person is "A1" with known earnings;
 # input that the command line refuses too is in tests/test_bad_input.py.
 ROW = {"year": 2030, "unemployment": SENTINEL, "real_wage_growth": 0, "inflation": 0}

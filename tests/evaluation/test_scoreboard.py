@@ -128,6 +128,24 @@ def test_a_block_of_coverage_has_the_rows_of_everybody_at_that_coverage(tmp_path
     ]
 
 
+def test_a_contest_of_two_settings_names_them(tmp_path: Path) -> None:
+    rows = Scoreboard.read(tmp_path / "board.jsonl")
+    scores = {"saga": [0.2, 0.01, 9], "lstm": [0.21, 0.01, 9]}
+    test = {"lstm": [[0.01, 0.004, 0.02, "person"]]}
+    ends = ("forward 10", "in-time 10")
+    rows.append(
+        {
+            "kind": "judged",
+            "contest": "c",
+            "scores": {at: {"crps_log": scores} for at in ends},
+            "tests": {at: {"crps_log": test} for at in ends},
+        }
+    )
+    shown = renew("<!-- scoreboard: contest c -->\n<!-- end -->", rows, "")
+    assert "| years ahead | in-time 10 | forward 10 |" in shown
+    assert "| lstm | +0.0100" in shown
+
+
 def test_a_contest_shows_methods_that_were_recalibrated_with_p_over_the_block(
     tmp_path: Path,
 ) -> None:

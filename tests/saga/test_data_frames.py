@@ -180,7 +180,7 @@ def test_a_frame_that_arrow_cannot_read_is_refused_without_its_values(
 
 
 def test_another_request_than_that_of_the_table_is_refused(forecaster: Forecaster) -> None:
-    with pytest.raises(UsageError, match="is a ForecastRequest, not a LifetimeRequest"):
+    with pytest.raises(UsageError, match="of type ForecastRequest.*not LifetimeRequest"):
         forecaster.forecast(read_panel(PEOPLE), LifetimeRequest())  # type: ignore[arg-type]
 
 
@@ -198,12 +198,28 @@ def test_a_forecast_reads_what_read_panel_reads(
     assert table["horizon"].unique().to_list() == ([5] if horizons == 5 else [4, 5])
 
 
+def test_a_mapping_may_be_a_dictionary() -> None:
+    renamed = pl.read_csv(PEOPLE, infer_schema=False).rename({"earnings": "wage"})
+    panel = read_panel(renamed, mapping={"columns": {"earnings": "wage"}})
+    assert_frame_equal(panel.frame, read_panel(PEOPLE).frame)
+    with pytest.raises(UsageError, match="the key `colums` is not known"):
+        read_panel(renamed, mapping={"colums": {"earnings": "wage"}})
+
+
 def test_a_result_has_the_same_content_in_each_library(forecasts: Forecasts) -> None:
     table = forecasts.table
     assert_frame_equal(pl.DataFrame(forecasts.to_arrow()), table)
     assert_frame_equal(pl.DataFrame(pa.table(forecasts)), table)
     assert forecasts.to_pandas()["q50"].tolist() == table["q50"].to_list()
     assert list(forecasts.to_pandas()) == table.columns
+
+
+def test_a_result_shows_persons_years_units_and_warnings(forecasts: Forecasts) -> None:
+    for shown in (str(forecasts), forecasts._repr_html_()):
+        assert "Forecasts of 2 persons" in shown
+        assert "simulated people" in shown
+        assert f"{forecasts.table['q50'][0]:,.0f}" in shown
+    assert forecasts._repr_html_().count("<table>") == forecasts._repr_html_().count("</table>")
 
 
 def test_a_set_without_zero_that_begins_at_1_unit_begins_above_0_in_texts_alone(
@@ -230,6 +246,13 @@ def test_a_share_or_ratio_below_1_is_shown_as_it_is(
     for text in shown:
         assert "0.9767" in text
         assert "above 0" not in text
+
+
+def test_a_lifetime_and_a_forecaster_have_a_summary(forecaster: Forecaster) -> None:
+    lifetimes = forecaster.lifetime(read_panel(PEOPLE), LifetimeRequest(to_age=40))
+    assert "Lifetimes of 2 persons" in str(lifetimes)
+    assert forecaster.bundle.digest[:12] in str(forecaster)
+    assert "<table>" in forecaster._repr_html_()
 
 
 def test_what_logs_show_is_one_short_line_without_values_of_persons(

@@ -314,6 +314,14 @@ def test_unknown_years_of_the_past_are_named() -> None:
     assert "add nothing" in zero.message
 
 
+def test_simulated_people_come_first() -> None:
+    records = TrainingRecords(1990, 2022, 32, 16, 64)
+    panel, training = panel_of(ordinary(1)), Training(records, 2022, simulated=True)
+    warnings = find_warnings(panel, ForecastRequest(), Draws(seed=1), PLAIN, training)
+    assert warnings[0].code == "simulated-people"
+    assert "simulated people" in warnings[0].message
+
+
 def test_no_message_repeats_an_amount_of_a_person(reference: TrainingReference) -> None:
     panel = panel_of([[7_654_321.0] * 8, [4_321.0, 987_654.0] * 4])
     for warning in warn(panel, reference, ForecastRequest()):

@@ -96,6 +96,28 @@ def test_rows_stop_at_64_and_years_follow_the_origin(people: Panel, table: pl.Da
     ).is_empty()
 
 
+def test_quantiles_are_ordered_and_not_negative(table: pl.DataFrame) -> None:
+    names = [c for c in table.columns if c.startswith("q")]
+    values = table.select(names).to_numpy()
+    assert (np.diff(values, axis=1) >= 0).all()
+    assert (values >= 0).all()
+    assert table["p_zero"].is_between(0, 1).all()
+
+
+def test_records_with_gaps_and_earnings_alone_are_forecast(forecaster: Forecaster) -> None:
+    rows = [("one", 2022, 1980, 300_000.0)]
+    rows += [
+        ("many", year, 1960, 250_000.0 if year % 3 else 0.0)
+        for year in range(1982, 2021)
+        if year not in (1990, 1991, 2005)
+    ]
+    frame = pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row")
+    table = forecaster.forecast(Panel.of(frame, PanelMeta("somebody"))).table
+    assert set(table["person_id"]) == {"one", "many"}
+    assert table.filter(pl.col("person_id") == "one").height == 22
+    assert table["mean"].is_finite().all()
+
+
 def test_paths_of_persons_who_cannot_be_forecast_are_refused_without_their_amounts(
     forecaster: Forecaster,
 ) -> None:

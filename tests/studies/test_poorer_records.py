@@ -22,6 +22,7 @@ from studies.poorer_records import (
     contestants_of,
     score_reduction,
     shortfalls,
+    to_markdown,
     with_losses,
 )
 from studies.record_reductions import REDUCTIONS, WHOLE
@@ -69,6 +70,11 @@ def test_losses_are_ratios_and_verdicts_distinguish_better_equal_and_worse(
     missed = shortfalls(table)
     assert set(missed.filter(record="last-3")["model"]) == {"best", "same"}
     assert row_of(table, "all", "best")["difference"] < 0  # the same process, better known
+    lines = to_markdown(table).splitlines()
+    assert lines[0] == "## in-time"
+    assert len({line.count("|") for line in lines[2:]}) == 1
+    assert all("**!**" in line for line in lines if "| best |" in line)
+    assert not any("**!**" in line or "?" in line for line in lines if "| vague |" in line)
 
 
 @pytest.mark.thorough

@@ -23,6 +23,7 @@ from saga.training.train_config import TrainConfig, choose_config
 from scipy.stats import norm
 
 from saga.bundle import Bundle
+from saga.cli.bundle_commands import inspect
 from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.model import ModelConfig
@@ -212,13 +213,18 @@ def test_two_runs_with_one_seed_differ_and_the_bundle_does_not_say_why(
     assert not list(first.path.with_name("0.run").rglob("*.ckpt"))
 
 
-def test_the_card_states_the_promise(bundles: list[Bundle]) -> None:
+def test_card_and_inspect_state_the_promise(
+    bundles: list[Bundle], capsys: pytest.CaptureFixture[str]
+) -> None:
     bundle = bundles[0]
     promise = bundle.config["privacy"]
     assert 0.9 * EPSILON < promise["epsilon"] <= EPSILON
     assert promise["delta"] < 1 / bundle.metrics["training"]["persons"]["train"]
     stated = f"epsilon {promise['epsilon']:g}", f"delta {promise['delta']:g}", "weights only"
     assert all(text in bundle.card for text in stated)
+    inspect(bundle.path)
+    line = next(line for line in capsys.readouterr().out.split("\n") if line.startswith("privacy"))
+    assert all(text in line for text in stated)
 
 
 def test_epsilon_is_that_of_the_steps_taken(panel: Panel, tmp_path: Path) -> None:

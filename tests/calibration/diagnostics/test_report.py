@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from html import unescape
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -87,6 +88,17 @@ def test_nothing_is_loaded_from_outside(text: str, page: Page) -> None:
     assert "default-src 'none'" in text
     assert all(link.startswith("data:text/csv") for link in page.links.values())
     assert len(text.encode()) < 3_000_000
+
+
+def test_pictures_have_words_and_headings_have_order(page: Page) -> None:
+    assert len(page.labels) == 12
+    assert all(len(label) > 40 for label in page.labels)
+    headings = [int(level) for level in re.findall(r"<h([1-6])\b", page.text)]
+    assert headings.index(1) == 0
+    assert headings.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(headings))
+    ids = re.findall(r'\bid="([^"]*)"', page.text)
+    assert len(set(ids)) == len(ids)
 
 
 def test_downloads_are_the_tables(faultless: Diagnostics, page: Page) -> None:
@@ -253,6 +265,10 @@ def test_few_persons_get_one_page_that_says_what_is_known_and_what_to_do(
         needed = int(float(f"{n * (0.1 / 0.02) ** 2:.1g}"))
         bounds = ["90 %", "below 80 % inside", "80 % to 90 % inside"]
         assert row[1:] == [f"{n:,}", *bounds, f"{needed:,}"]
+    shown = re.sub(r'<details class="all">.*</details>', "", page.text, flags=re.DOTALL)
+    assert "What to do next" in shown
+    assert "saga evaluate --folds 5" in shown
+    assert len(words_of(shown[shown.index("<main") :]).split()) < 900
     assert "questions, by years ahead" not in page.text, "there is no verdict to show"
 
 

@@ -90,7 +90,12 @@ def test_the_verdict_is_in_bundle_card_and_page(
     assert f"Verdict: {found['verdict']['word']}" in stored.card
     page = (tmp_path / "page" / "audit.html").read_text()
     assert found["verdict"]["advice"] in page
+    assert "record, offline" in page
+    assert all(
+        f"<li>{line}" in page.replace(' class="bad"', "") for line in found["verdict"]["unclear"]
+    )
     assert stored.digest in page
+    assert "above 0.55, or more than 3 %" in page
     assert Bundle.load(bundle.path).audit == found
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
 from saga.calibration.diagnostics.verdicts import coverage_band
+from saga.evaluation.report.contest_summary import ContestSummary
+from saga.evaluation.report.evaluation_results import Results
+from saga.evaluation.report.pages import to_html
 from saga.evaluation.report.result_tables import build_tables
-from saga.evaluation.scoring.metrics import METRICS, metrics_table
+from saga.evaluation.scoring.metrics import COLUMNS, METRICS, metrics_table
 from scipy import stats
 
 
@@ -124,3 +130,39 @@ def test_coverage_is_also_given_by_the_probability_of_zero() -> None:
     }
     titles = [t.title for t in build_tables(table)]
     assert "Coverage of saga's sets by probability of no earnings, in-time" in titles
+
+
+def _table() -> pl.DataFrame:
+    rows: list[dict[str, Any]] = [
+        {
+            "model": model,
+            "setting": "in-time",
+            "metric": metric,
+            "horizon": 10,
+            "group": group,
+            "value": value,
+            "se": 0.01,
+            "n": 1234,
+        }
+        | {
+            "sd_futures": None,
+            "band_lower": 0.89 if metric == "coverage_90" else None,
+            "band_upper": 0.91 if metric == "coverage_90" else None,
+        }
+        for model, value in (("saga", 0.5), ("carry", 0.9))
+        for metric in ("mae_log", "coverage_90")
+        for group in ("all", "sex=<female>")
+    ]
+    return pl.DataFrame(rows, schema=COLUMNS)
+
+
+def test_the_html_page_is_self_contained_and_escapes_text() -> None:
+    table = _table()
+    summary = ContestSummary.of(Results(table, {"panel": "saga-register-1-10"}))
+    page = to_html(build_tables(table), {"bundle": "abc"}, summary)
+    assert not re.search(r"\b(src|href)=|url\(|@import", page)
+    assert "sex=&lt;female&gt;" in page
+    assert "sex=<female>" not in page
+    assert "0.5000 ± 0.0100" in page
+    assert "abc" in page
+    assert "Simulated people, not real" in page

@@ -16,12 +16,15 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import saga.training
 
 from saga.bundle import Bundle, replace_parts
 from saga.cli import console
+from saga.cli.inputs import show_warnings
 from saga.cli.product_commands import headings_of
 from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.files.tables import read_provenance
+from saga.forecast_warnings import ForecastWarning
 from saga.states.codes import COLUMNS
 from tests.command_line import answer, done, error_text, refusal, run
 from tests.conftest import quick_calibration
@@ -45,6 +48,13 @@ def people(tmp_path: Path) -> Path:
     path = tmp_path / "people.csv"
     path.write_text(PEOPLE)
     return path
+
+
+def test_the_command_line_loads_heavy_packages_only_when_a_command_runs() -> None:
+    modules = ("torch", "fastapi", "saga.training", "saga.calibration", "saga.api")
+    code = f"import sys, saga.cli; print([m for m in {modules} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_command_does_not_search_imported_modules_for_garbage_again_and_again() -> None:
@@ -136,6 +146,20 @@ def test_the_screen_shows_the_widest_set_that_there_is(
     if shown:
         headings |= {f"lower_{shown}": f"{shown} % from", f"upper_{shown}": f"{shown} % to"}
     assert headings_of(table) == headings
+
+
+def test_lifetimes_of_ten_persons_are_shown_as_a_distribution_and_have_a_tax(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    rows = [f"{p},{year},1980,200000" for p in range(10) for year in range(2015, 2020)]
+    (tmp_path / "ten.csv").write_text("\n".join(["person_id,year,birth_year,earnings", *rows]))
+    ten = f"lifetime {tmp_path / 'ten.csv'} --bundle {tiny_bundle} --paths 20 --to-age 45"
+    shown = done(f"{ten} --out {tmp_path / 'l.csv'}").output
+    assert "Distribution of present values over 10 persons" in shown
+    taxed = answer(f"{ten} --out {tmp_path / 'l.csv'} --tax se-2022")
+    assert {"mean", "gini"} <= {row["statistic"] for row in taxed["population"]}
+    table = pl.read_csv(tmp_path / "l.csv")
+    assert ((table["tax_mean"] > 0) & (table["tax_mean"] < 0.5 * table["mean"])).all()
 
 
 def test_circumstances_are_trained_and_simulated_along_the_paths(
@@ -349,6 +373,9 @@ def test_init_shows_what_each_entry_of_a_mapping_does(tmp_path: Path) -> None:
     assert len(shown["before"]) == len(shown["after"]) == min(10, n_rows)
     assert shown["before"][0]["Union"] == "yes"
     assert shown["after"][0]["extra_union"] == "member"
+    text = done(f"init {source} --mapping {mapping}")
+    assert "codes union: yes" in text.stdout
+    assert "Match nothing" in text.stderr
 
 
 def test_init_proposes_a_mapping_and_writes_it_once(tmp_path: Path) -> None:
@@ -385,6 +412,17 @@ def test_an_internal_error_ends_with_70_hides_the_message_and_keeps_the_tracebac
     debugged = run(f"--debug bundle verify {tmp_path}")
     assert debugged.exit_code == 70
     assert "Traceback" in debugged.stderr
+
+
+def test_the_error_of_a_missing_extra_names_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, people: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "pytorch_lightning", None)
+    # The command imports the package anew; `saga.training` must be the old one again afterwards.
+    monkeypatch.setattr(saga, "training", saga.training)
+    for name in [name for name in sys.modules if name.startswith("saga.training")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert "saga-forecast[train]" in refusal(f"train --panel {people} --out {tmp_path / 'b'}")
 
 
 def test_the_console_script_returns_the_exit_codes_to_the_shell(
@@ -533,3 +571,15 @@ def test_what_a_compiled_library_prints_is_not_part_of_a_result(
         os.write(1, b"tmpSolver.run();\n")
     os.write(1, b"{}")
     assert capfd.readouterr().out == "{}"
+
+
+def test_a_warning_names_up_to_three_persons(capsys: pytest.CaptureFixture[str]) -> None:
+    for names, told in (
+        (["P1"], "(person P1)"),
+        (["P1", "P2"], "(2 persons: P1, P2)"),
+        (["P1", "P2", "P3", "P4"], "(4 persons: such as P1, P2, P3)"),
+    ):
+        show_warnings([ForecastWarning("beyond-age", "Late.", person_id=name) for name in names])
+        assert capsys.readouterr().err == f"Warning: Late. {told}\n"
+    show_warnings([ForecastWarning("beyond-age", "Late.", count=30)])
+    assert capsys.readouterr().err == "Warning: Late. (30 persons)\n"

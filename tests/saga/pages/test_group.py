@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import polars as pl
 import pytest
+from playwright.sync_api import Browser
 
 from saga.pages.format import short, unit_of
 from saga.pages.group import render_group
+from tests.chromium import QUICK_IN_CHROMIUM, start_chromium
 
+PAPER = 680  # pixels between the margins of A4
 YEARS = range(2023, 2071)
 SHOWN = [2023, *range(2025, 2071, 5)]
 PROVENANCE = {"currency": "SEK", "price_year": 2022, "warnings": []}
@@ -40,6 +45,12 @@ def page_of(scale: float, *, effects: bool = False, groups: int = 1) -> str:
     )
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with start_chromium() as started:
+        yield started
+
+
 @pytest.mark.parametrize("effects", [False, True])
 @pytest.mark.parametrize("groups", [1, 3])
 def test_each_year_is_in_one_block_of_a_table(effects: bool, groups: int) -> None:
@@ -59,6 +70,27 @@ def test_flows_are_on_the_page_without_suppressed_classes(groups: int) -> None:
     (table,) = re.findall(r">Persons of 2030 by their class.*?</div>", page, re.DOTALL)
     assert re.findall(r'<th scope="col">(\w+)</th>', table) == ["zero", "more"]
     assert re.findall(r"<td>(.*?)</td>", table) == ["75.0 %", "25.0 %"]
+
+
+@pytest.mark.parametrize("effects", [False, True])
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("scale", [6e4, 6e8, 6e13])
+class TestInBrowser:
+    pytestmark = QUICK_IN_CHROMIUM
+
+    def test_no_table_is_wider_than_paper(
+        self, browser: Browser, tmp_path: Path, scale: float, groups: int, effects: bool
+    ) -> None:
+        place = tmp_path / "tables.html"
+        place.write_text(page_of(scale, effects=effects, groups=groups), encoding="utf-8")
+        page = browser.new_page(viewport={"width": PAPER, "height": 960})
+        page.emulate_media(media="print")
+        page.goto(place.as_uri())
+        tables = page.locator("table").all()
+        boxes = [box for table in tables if (box := table.bounding_box())]
+        assert len(boxes) == len(tables) > 1
+        assert max(box["x"] + box["width"] for box in boxes) <= PAPER
+        page.close()
 
 
 def test_amounts_have_three_digits_of_a_unit_that_fits_the_largest() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from saga.forecast_results import Forecasts
 from saga.forecaster import Forecaster
 from saga.pages.format import NOT_TESTED, about, chance
 from saga.pages.person import (
+    PHONE,
     SIMULATED,
+    SMALL,
+    ChartSize,
     ForecastPicture,
     describe_set,
     describe_year,
@@ -82,6 +86,26 @@ def test_the_chart_has_the_published_numbers_and_the_record(
     assert past >= set(known.items())
     missing = set(range(min(known), max(known))) - set(known)
     assert past >= {(year, None) for year in missing}  # which break the line
+
+
+@pytest.mark.parametrize(
+    ("p_zero", "top"), [(0.0, None), (0.04, 0.1), (0.1, 0.1), (0.11, 0.2), (0.3, 0.5), (1.0, 1.0)]
+)
+def test_the_chance_of_no_earnings_is_to_be_seen_and_has_its_number(
+    p_zero: float, top: float | None
+) -> None:
+    """A panel in which nobody is without earnings has no empty strip below."""
+    rows = forecast_rows({"90": ["assumption"] * 2}).with_columns(
+        p_zero=pl.when(pl.col("p_zero").is_not_null()).then(p_zero)
+    )
+    chart = draw_person(rows, "SEK", marked=rows.row(-1, named=True)).to_dict()
+    assert len(chart["vconcat"]) == (1 if top is None else 2)
+    if top is None:
+        return
+    bars, number = chart["vconcat"][1]["layer"]
+    assert bars["encoding"]["y"]["scale"]["domain"] == [0, top]
+    assert number["encoding"]["text"]["value"] == chance(p_zero)
+    assert str(rows["year"][-1]) in number["transform"][0]["filter"]
 
 
 def test_a_person_must_be_named_among_several_and_be_there(forecasts: Forecasts) -> None:
@@ -266,6 +290,20 @@ def test_the_set_that_the_sentence_names_is_drawn_at_its_year(
     marks = [layer["mark"] for layer in chart["vconcat"][0]["layer"]]
     of_sets = [mark["align"] for mark in marks if mark["type"] == "text" and mark.get("dy") == -8]
     assert of_sets == (["right" if n_years == 5 else "center"] if ends else [])
+
+
+@pytest.mark.parametrize("size", [ChartSize(), PHONE, SMALL])
+@pytest.mark.parametrize("labels", [["50"], ["50", "80", "90"]])
+def test_lines_and_shades_have_their_names_beside_them(labels: list[str], size: ChartSize) -> None:
+    rows = forecast_rows({label: ["assumption"] * 8 for label in labels})
+    chart = draw_person(rows, "SEK", size).to_dict()
+    texts = [layer for layer in chart["vconcat"][0]["layer"] if layer["mark"]["type"] == "text"]
+    named = [row for layer in texts for row in chart["datasets"][layer["data"]["name"]]]
+    names = ["median", *(f"middle {label} %" for label in labels), "record"]
+    assert [row["name"] for row in named] == (names if size.is_large else [])
+    places = [row["value"] for row in named[:-1]]
+    least = 0.06 * rows[f"to_{labels[-1]}"].max()  # type: ignore[operator]
+    assert all(high - low > 0.99 * least for low, high in pairwise(places))
 
 
 @pytest.mark.parametrize("n_beyond", [0, 5])

@@ -44,6 +44,8 @@ def test_each_person_of_several_is_drawn_as_alone(forecasts: Forecasts, tmp_path
         # The set of a year is drawn on the chart of one person alone.
         assert {str(row) for row in rows if "name" not in row} <= drawn
     assert SIMULATED in picture.save(tmp_path / "p.svg").read_text(encoding="utf-8")
+    assert picture.save(tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    assert 'role="img"' in picture._repr_html_()
 
 
 @pytest.mark.parametrize("persons", [[], ["0001"] * 25])
@@ -55,6 +57,27 @@ def test_a_picture_has_1_to_24_persons(forecasts: Forecasts, persons: list[str])
 def test_a_person_is_named_by_text(forecasts: Forecasts) -> None:
     with pytest.raises(UsageError, match="a text such as '0001', not a int"):
         forecasts.plot(1)  # type: ignore[call-overload]
+
+
+def test_the_title_and_the_lines_name_the_groups(groups: GroupForecasts) -> None:
+    chart = groups.plot().chart.to_dict()
+    assert chart["title"]["text"] == [
+        "female: 3.25 in 2023, 3.25 (0.9000 to 9.90) in 2024",
+        "male: 4.50 (0.9000 to 9.90) in 2023",
+    ]
+    (rows,) = chart["datasets"].values()
+    places = [row["place"] for row in rows if row["place"] is not None]
+    assert places == [3.25, 4.5], "one at the end of each line"
+
+
+@pytest.mark.parametrize("n_groups", [2, 4])
+def test_names_of_lines_that_end_together_are_apart(groups: GroupForecasts, n_groups: int) -> None:
+    rows = [(2023, f"{i}", "mean", 5.0, 0.0, 10.0) for i in range(n_groups)]
+    table = pl.DataFrame(rows, groups.table.schema, orient="row")
+    chart = GroupForecasts(table, (), groups.panel, groups.provenance).plot().chart.to_dict()
+    (drawn,) = chart["datasets"].values()
+    assert [row["place"] for row in drawn] == pytest.approx([5 + 0.7 * i for i in range(n_groups)])
+    assert isinstance(chart["title"]["text"], list if n_groups < 4 else str)
 
 
 def test_groups_are_drawn_without_values_that_are_suppressed(groups: GroupForecasts) -> None:

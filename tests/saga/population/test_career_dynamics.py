@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 from scored_folder import path_rows
 
+from saga.pages.group import _moves
 from saga.population.career_dynamics import LAGS, dynamics_table
 from saga.population.scored_paths import PathRows
 
@@ -67,6 +68,25 @@ def test_quantiles_of_few_persons_are_not_published() -> None:
     ]
     n_rows = len(LAGS) * (5 + 25)
     assert table_of(careers(9)).select("persons", "value").null_count().row(0) == (n_rows, n_rows)
+
+
+def test_the_page_has_the_panel_beside_the_paths_and_no_small_number() -> None:
+    few = careers(9).filter(path=0).drop("path")
+    shown, hidden = (
+        [section["blocks"][0] for section in _moves(table_of(careers(90), panel))]
+        for panel in (careers(200, seed=2).filter(path=0).drop("path"), few)
+    )
+    for lag, block, of_few in zip(LAGS, shown, hidden, strict=True):
+        assert block["years"] == ["paths", "panel"], lag
+        texts = {row["groups"][0]: row["texts"] for row in block["rows"]}
+        assert len(texts) == 5 + 25
+        (paths, band, _), (panel, no_band, _) = texts["autocorrelation"]
+        lower, upper = map(float, band.split(" to "))
+        assert lower <= float(paths) <= upper
+        assert abs(float(panel) - RHO**lag) < 0.1
+        assert no_band == ""
+        assert texts["p90 p10 change"][0] == ("x", "", "")
+        assert all(row["texts"][1] == ("x", "", "") for row in of_few["rows"])
 
 
 def test_where_few_persons_of_the_panel_went_is_not_published() -> None:

@@ -19,7 +19,7 @@ from saga.batch.run_folder import MANIFEST
 from saga.data.facts import read_facts, shipped_facts
 from saga.files.atomic import digest_file
 from saga.group_statistics import GROUP_STATISTICS
-from saga.pages.format import estimated_chance
+from saga.pages.format import estimated_chance, unit_of
 from saga.pages.group import TOTAL
 from saga.population import policy_tables
 from saga.population.table_files import stata_file
@@ -115,6 +115,19 @@ def test_what_is_published_lies_apart_from_the_log_of_small_cells(
     assert _log(out).is_file()
 
 
+def test_the_sum_of_all_persons_is_printed(scored: Path, panel: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    printed = done("tables", scored, "--panel", panel, "--by sex --out", out).stdout
+    table = pl.read_csv(out / "statistics.csv", infer_schema_length=None)
+    sums = table.filter(pl.col("statistic") == "total", pl.col("sex") == TOTAL)
+    year, value, lower, upper = sums.select("year", "value", "lower_90", "upper_90").row(0)
+    shown = next(row.split() for row in printed.splitlines() if row.split()[:1] == [f"{year}"])
+    scale, unit = unit_of(sums["upper_90"].max())  # type: ignore[arg-type]
+    assert f"all persons, {unit}" in " ".join(printed.split())
+    numbers = [float(number.replace(",", "")) for number in shown[1:]]
+    assert numbers == pytest.approx([value / scale, lower / scale, upper / scale], rel=5e-3)
+
+
 def test_printed_sums_have_the_texts_of_the_page_and_end_alike(tmp_path: Path) -> None:
     """Sums of 81.3, 83 and 120 million in three years, alike on all paths."""
     of_person = np.array([4_065_000.0, 4_150_000, 6_000_000])
@@ -125,6 +138,7 @@ def test_printed_sums_have_the_texts_of_the_page_and_end_alike(tmp_path: Path) -
         line.rstrip() for line in printed if line.split()[:1] in (["2023"], ["2024"], ["2025"])
     ]
     assert [line.split()[1:] for line in table] == [[text] * 3 for text in ("81.3", "83", "120")]
+    assert len({len(line) for line in table}) == 1, "right-aligned"
 
 
 def test_a_rare_cell_and_others_that_would_reveal_it_are_hidden_in_all_years(
@@ -332,8 +346,6 @@ def test_comparisons_lifetimes_and_chances_are_those_of_the_paths(
     chances = {row["event"]: row["value"] for row in table.drop_nulls("event").to_dicts()}
     below, above, narrower, all_of_it, grows = chances.values()
     assert below == (by_path("female", 2024) < 160_000).mean() == 1 - above
-    text = estimated_chance(below, (below * (1 - below) / PATHS) ** 0.5)
-    assert text in (tmp_path / "out" / "tables.html").read_text()
     assert narrower == (ratio[2025] < ratio[2023]).mean()
     assert (all_of_it, grows) == (1, 1), "in 2022 everybody had 1,000 in the panel"
 
@@ -512,6 +524,21 @@ def test_every_command_with_paths_refuses_a_panel_of_other_persons(
     message = refusal(name, scored, more, *panel)
     assert complaint in message
     assert "person 0001" in message
+
+
+def test_the_chance_of_an_event_has_its_error_on_screen_and_page(
+    scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    out, event = tmp_path / "out", "mean female 2024 < 160000"
+    printed = done("tables", scored, "--panel", panel, "--by sex --out", out, "--events", [event])
+    (row,) = pl.read_csv(out / "statistics.csv").filter(statistic="chance").iter_rows(named=True)
+    error = (row["value"] * (1 - row["value"]) / PATHS) ** 0.5
+    text = estimated_chance(row["value"], error)
+    assert f"(plus or minus {200 * error:.0f} points, because the futures are few)" in text
+    assert f"{event}: {text}" in " ".join(printed.stdout.split())
+    assert text in (out / "tables.html").read_text()
+    explorer = (Path(__file__).parents[3] / "api/web/sentences.js").read_text()
+    assert "(plus or minus ${points} points, because the futures are few)" in explorer
 
 
 def test_wrong_options_folders_and_weights_are_named(

@@ -11,6 +11,7 @@ import pytest
 from scored_folder import path_rows, write_scored
 
 from saga.arrays import Floats
+from saga.pages.format import short, unit_of
 from tests.command_line import done, refusal
 
 PERSONS, YEARS, PATHS = 120, 2, 60
@@ -59,6 +60,10 @@ def test_an_effect_is_the_mean_difference_and_its_range_that_of_the_difference(
     assert lifetime["effect"] == pytest.approx(sums.mean(), abs=1)
     # The range of a value has the spread of all persons' own futures, that of an effect has not.
     assert upper - lower < 0.5 * (row["upper_90"] - row["lower_90"])
+    page = (tmp_path / "out" / "tables.html").read_text()
+    scale, _ = unit_of(table.filter(statistic="total")["upper_90"].max())  # type: ignore[arg-type]
+    change, low, high = (short(amount / scale) for amount in (row["effect"], lower, upper))
+    assert f"change {change} ({low} to {high})" in page
     assert "effect" not in effects_of_nothing(scored, tmp_path / "alone").columns
 
 

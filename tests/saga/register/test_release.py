@@ -12,7 +12,7 @@ import pytest
 from saga import schema
 from saga.errors import UsageError
 from saga.register import RegisterSettings
-from saga.register.release import release_register
+from saga.register.release import describe_impossible, release_register
 from tests.command_line import answer
 
 SETTINGS = RegisterSettings(
@@ -80,6 +80,18 @@ def test_the_data_sheet_states_columns_missing_cells_and_misfits(release: Path) 
     assert [key for key in missed if f"`{key}`" not in misfits] == []
     assert not [key for key in moments.filter("holds")["key"] if f"`{key}`" in misfits]
     assert f"| person-years | {rows.height:,} |" in sheet
+
+
+@pytest.mark.parametrize("broken", [{}, {"a work of no weeks": 2}, {"a birth": 1, "a death": 1234}])
+def test_the_data_sheet_counts_the_rows_that_break_a_rule(broken: dict[str, int]) -> None:
+    rules = {"two rows of a year": 0, **broken, "an age below 16": 0}
+    table = pl.DataFrame({"impossible": list(rules), "rows": list(rules.values())})
+    sheet = describe_impossible(table)
+    assert f"{len(rules)} rules were checked on every row.\n\n" in sheet
+    assert sheet.endswith("\n\nNo row has two rows of a year, an age below 16.")
+    assert ("No row breaks any." in sheet) == (not broken)
+    lines = [f"| {rule} | {rows:,} |" for rule, rows in broken.items()]
+    assert [line for line in sheet.splitlines() if line.startswith("| a ")] == lines
 
 
 def test_an_impossible_release_is_refused_before_any_work(tmp_path: Path) -> None:
