@@ -19,7 +19,7 @@ class GroupStatistic:
         meaning: What it is, as the heading of its table.
         unit: "amount", or "gap" if it may be negative, in money; "share" and "coefficient" are from
             0 to 1.
-        like: The statistic whose model error it is taken to have; None: its own.
+        like: The statistic whose relative model error it has; None: its own.
     """
 
     meaning: str
@@ -65,12 +65,14 @@ PENSIONABLE_STATISTICS = {  # of tables by base amounts
 }
 COMPARISONS = {
     "mean_ratio": GroupStatistic("Mean earnings of one group over those of another", "ratio"),
-    "mean_gap": GroupStatistic("Mean earnings of one group minus those of another", "gap"),
+    "mean_gap": GroupStatistic(
+        "Mean earnings of one group minus those of another", "gap", "mean_ratio"
+    ),
     "p50_ratio": GroupStatistic(
         "Median earnings of one group over those of another", "ratio", "mean_ratio"
     ),
     "p50_gap": GroupStatistic(
-        "Median earnings of one group minus those of another", "gap", "mean_gap"
+        "Median earnings of one group minus those of another", "gap", "mean_ratio"
     ),
 }
 LIFETIME_STATISTICS = {
@@ -91,13 +93,13 @@ LIFETIME_COMPARISONS = {
         "Mean present value of one group over that of another", "ratio", "mean_ratio"
     ),
     "lifetime_mean_gap": GroupStatistic(
-        "Mean present value of one group minus that of another", "gap", "mean_gap"
+        "Mean present value of one group minus that of another", "gap", "mean_ratio"
     ),
     "lifetime_p50_ratio": GroupStatistic(
         "Median present value of one group over that of another", "ratio", "mean_ratio"
     ),
     "lifetime_p50_gap": GroupStatistic(
-        "Median present value of one group minus that of another", "gap", "mean_gap"
+        "Median present value of one group minus that of another", "gap", "mean_ratio"
     ),
 }
 OF_YEARS = GROUP_STATISTICS | PENSIONABLE_STATISTICS | COMPARISONS

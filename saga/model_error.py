@@ -116,22 +116,23 @@ class ModelError:
         number = f"{n} vintages" if (n := len(self.cutoffs)) > 1 else "1 vintage"
         return f"{number} ({years}){of}; without overlap, by years ahead: {apart}"
 
-    def sd(self, statistic: str, of: str, horizons: Sequence[int], value: float) -> float | None:
+    def sd(self, statistic: str, of: str, horizons: Sequence[int], size: float) -> float | None:
         """The deviation of a statistic in one year, or of one over several years; None: unknown.
 
-        That of several years is the mean over them (the sum for gaps), as if all had one error.
-        Between horizons of the vintages variances are interpolated, and beyond the last one they
-        grow as from the origin to it.
+        That of several years is the mean over them, as if all had one error. Between horizons of
+        the vintages variances are interpolated, and beyond the last one they grow as from the
+        origin to it. The gap of two groups moves as their ratio does while their sum stays.
 
         Args:
             statistic: Its name in tables.
             of: "everybody" or "groups".
             horizons: Years ahead.
-            value: The forecast.
+            size: The forecast (`PathStatistic.size`).
         """
         if statistic == "persons":
             return 0.0
-        known = self.deviations.get(ALL_STATISTICS[statistic].like or statistic, {}).get(of)
+        like = ALL_STATISTICS[statistic].like or statistic
+        known = self.deviations.get(like, {}).get(of)
         if known is None:
             return None
         # Texts may have been sorted as texts since: 1, 10, 20, 5.
@@ -139,9 +140,7 @@ class ModelError:
         at, deviations = np.array(judged, dtype=float).T
         variance, years = deviations**2, np.array(horizons, dtype=float)
         grown = np.interp(years, at, variance) * np.maximum(years / at[-1], 1)
-        is_gap = ALL_STATISTICS[statistic].unit == "gap"
-        deviation = np.sqrt(grown).sum() if is_gap else np.sqrt(grown).mean()
-        return float(deviation) * scale_of(statistic, value)
+        return float(np.sqrt(grown).mean()) * scale_of(like, size)
 
 
 def _deviations(h: np.ndarray, q: np.ndarray, n: np.ndarray) -> list[float]:

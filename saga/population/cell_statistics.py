@@ -36,12 +36,14 @@ class PathStatistic:
         weight: How many persons one of those behind it stands for, on average. Of two statistics
             together it is the mean, as if their persons were as many.
         is_quantile: Whether it is a quantile of earnings, or is made from quantiles.
+        parts: The points of two statistics, of which this is the difference.
     """
 
     values: Floats
     influence: Floats
     weight: float = 1.0
     is_quantile: bool = False
+    parts: tuple[float, float] | None = None
 
     @cached_property
     def point(self) -> float:
@@ -52,12 +54,20 @@ class PathStatistic:
         """
         return float(np.median(self.values) if self.is_quantile else self.values.mean())
 
+    @property
+    def size(self) -> float:
+        """What relative errors are relative to: the point, or of a difference the mean of both."""
+        return self.point if self.parts is None else (self.parts[0] + self.parts[1]) / 2
+
     def difference(self, other: PathStatistic | float) -> PathStatistic:
         """This statistic minus another one, or minus a constant, on each path."""
         if isinstance(other, PathStatistic):
-            influence, weight = self.influence - other.influence, (self.weight + other.weight) / 2
             return replace(
-                self, values=self.values - other.values, influence=influence, weight=weight
+                self,
+                values=self.values - other.values,
+                influence=self.influence - other.influence,
+                weight=(self.weight + other.weight) / 2,
+                parts=(self.point, other.point),
             )
         return replace(self, values=self.values - other)
 

@@ -336,7 +336,7 @@ def _bands(
         of_cell = {
             name: band(
                 statistic,
-                population.sd_model(name, names, year, statistic.point),
+                population.sd_model(name, names, year, statistic.size),
                 sampled=population.sampled,
             )
             for name, statistic in statistics.items()
@@ -438,7 +438,7 @@ def _chance_rows(
         sides = [of_events.statistics[key] for key in keys]
         statistic = sides[0].difference(sides[1] if event.reference else event.amount or 0.0)
         of_model = [
-            population.sd_model(event.statistic, names, year, side.point) or 0.0
+            population.sd_model(event.statistic, names, year, side.size) or 0.0
             for year, side in zip(years, sides, strict=True)
         ]
         if not event.below:

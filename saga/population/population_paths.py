@@ -132,19 +132,19 @@ class Population:
         return warnings
 
     def sd_model(
-        self, statistic: str, names: Sequence[str], year: int | None, value: float
+        self, statistic: str, names: Sequence[str], year: int | None, size: float
     ) -> float | None:
         """The deviation of the model's error of a statistic; None: it is not known.
 
         It is 0 in years before the paths, and None if there is no value. Horizons count from the
         year before the first full one; `year` is None for lifetimes.
         """
-        if self.model_error is None or not np.isfinite(value):
+        if self.model_error is None or not np.isfinite(size):
             return None
         of = EVERYBODY if set(names) <= {TOTAL} else GROUPS
         years = self.paths.full_years
         horizons = [max(at - years[0] + 1, 0) for at in ([year] if year else years)]
-        return self.model_error.sd(statistic, of, horizons, value)
+        return self.model_error.sd(statistic, of, horizons, size)
 
     def present_values(self, rate: float) -> tuple[YearPaths, Floats | None]:
         """Present values of all paths, and of the tax on them if there is a rule.

@@ -180,7 +180,7 @@ def test_a_frame_that_arrow_cannot_read_is_refused_without_its_values(
 
 
 def test_another_request_than_that_of_the_table_is_refused(forecaster: Forecaster) -> None:
-    with pytest.raises(UsageError, match="of type ForecastRequest.*not LifetimeRequest"):
+    with pytest.raises(UsageError, match=r"of type ForecastRequest.*not LifetimeRequest"):
         forecaster.forecast(read_panel(PEOPLE), LifetimeRequest())  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from saga.model_error import EVERYBODY, GROUPS, ModelError, separate
 from saga.population.cell_statistics import PathStatistic
-from saga.population.group_bands import band
+from saga.population.group_bands import band, chance_below_zero
 
 ECONOMY, PERSONS, FACTOR = 0.03, 0.02, 0.08
 
@@ -107,6 +107,25 @@ def test_totals_and_means_move_together_and_ratios_by_themselves() -> None:
     # Beyond the last horizon the variance grows as from the origin to it.
     four, eight = (model.sd("mean", GROUPS, [h], 1.0) for h in (4, 8))
     assert eight == pytest.approx(2**0.5 * (four or 0))
+
+
+def test_a_gap_is_below_zero_as_often_as_its_ratio_is_below_one() -> None:
+    """Bands of both, of years and of lifetimes: they tell one thing."""
+    rng = np.random.default_rng(6)
+    vintages = _vintages(rng, 12, 0.02, (1, 5, 20)).filter(pl.col("grouping") == "letter")
+    model = ModelError.fit(vintages.with_columns(statistic=pl.lit("mean_ratio")))
+    nobody = np.zeros((100, 4_000))
+    women, men = (
+        PathStatistic(level * np.exp(rng.normal(0, 0.02, 4_000)), nobody) for level in (9e6, 1e7)
+    )
+    for prefix, years in (("", [5]), ("lifetime_", range(1, 45))):
+        ratio, gap = men.ratio(women), men.difference(women)
+        below_one, below_zero = (
+            chance_below_zero(side, model.sd(f"{prefix}mean_{name}", GROUPS, years, of.size))
+            for name, of, side in (("ratio", ratio, ratio.difference(1.0)), ("gap", gap, gap))
+        )
+        assert 0.02 < below_one < 0.4
+        assert below_zero == pytest.approx(below_one, abs=0.04)
 
 
 def test_provenance_keeps_the_error_of_the_model() -> None:
