@@ -222,12 +222,19 @@ def test_a_budget_is_as_safe_as_the_sum_and_no_single_person_is(
     assert on_simulated == ("Not yet for real people" if answer == "Yes" else answer)
 
 
-def test_a_report_of_few_persons_is_drawn_too(diagnosed: Callable[..., Diagnostics]) -> None:
-    few = diagnosed(n=9)
+@pytest.mark.parametrize("n", [9, 15, 60])
+def test_a_report_of_few_persons_says_what_is_not_shown(
+    diagnosed: Callable[..., Diagnostics], n: int
+) -> None:
+    few = diagnosed(n=n)
     assert answers(few) == ["Not known", "No", "Not known"]
-    text = render_report(few)
-    assert not Page(text).labels
-    assert "--folds" in text, "what to do is said"
+    page = Page(render_report(few))
+    assert "--folds" in page.text, "what to do is said"
+    assert len(page.labels) + page.text.count("not shown, because too few") >= 8
+    assert (n < 10) == (not page.labels)
+    assert all(len(rows) > 1 for rows in page.tables.values()), "no table is a header alone"
+    said = words_of(page.text[page.text.index("<main") :])
+    assert not re.search(r", \.|stored before", said)
 
 
 @pytest.mark.parametrize("suffix", [".pdf", ".docx"])
