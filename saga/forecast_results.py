@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from saga import exchange
 from saga.data.panel import Panel
 from saga.errors import Problem
-from saga.forecast_warnings import ForecastWarning
+from saga.forecast_warnings import ForecastWarning, merge_warnings
 from saga.pages.format import figure, set_start
 from saga.summaries import Summarised, Summary, count
 
@@ -96,7 +96,7 @@ class Result(Summarised):
                 rules[problem.rule] += problem.count
             reasons = ", ".join(f"{rule} {n:,}" for rule, n in rules.items())
             lines["left out"] = f"{count(rules.total(), 'person')} ({reasons})"
-        for k, warning in enumerate(self.warnings, start=1):
+        for k, warning in enumerate(merge_warnings(self.warnings, max_persons=1), start=1):
             lines[f"warning {k}"] = str(warning)
         return Summary(f"{type(self).__name__} of {count(n_persons, 'person')}", lines)
 

@@ -113,6 +113,9 @@ def _explain(error: ValidationError) -> list[Problem]:
         if part["type"] == "extra_forbidden":
             fix = f"Use one of {', '.join(SourceMapping.model_fields)}, extends."
             problem = Problem("mapping", f"the key `{key}` is not known", fix)
+        elif part["type"] in ("model_type", "dict_type") and key.startswith("extra"):
+            fix = "Write `extra: {NAME: {kind: category}}`, or number in place of category."
+            problem = Problem("mapping", f"`{key}`: a column of your own has a kind", fix)
         elif key in problems:
             why = (
                 f"`{key}` is neither a column's name nor a list of names, `sum` or `first_positive`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -284,10 +285,10 @@ def last_known(
         )
     categories = {*CATEGORICAL, *panel.meta.extra_names("category")}
     if unknown := [name for name in by if name not in {*categories, "age", "cohort", BIRTH}]:
-        names = ", ".join(
-            ["age", "cohort", BIRTH, *CAREER_GROUPS, *sorted({*categories, *of_paths})]
-        )
-        raise UsageError(f"There is no group {unknown[0]}. Groups are {names}.")
+        names = ["age", "cohort", BIRTH, *CAREER_GROUPS, *sorted({*categories, *of_paths})]
+        near = difflib.get_close_matches(unknown[0], names, n=1, cutoff=0.5)
+        hint = f"Is it {near[0]}? " if near else ""
+        raise UsageError(f"There is no group {unknown[0]}. {hint}Groups are {', '.join(names)}.")
     columns = [name for name in by if name in categories]
     return panel.frame.group_by("person_id").agg(
         pl.col(BIRTH).first(),

@@ -72,6 +72,7 @@ def test_an_own_column_has_the_weights_of_a_sample(service: Running, person: Per
         ({"events": ["total all 2024 > 40,000,000"]}, "no separators of thousands"),
         ({"events": ["zero_share all 2024 < 10"]}, "Write 0.1 for 10 %"),
         ({"by": ["shoe_size"]}, "There is no group shoe_size"),
+        ({"by": ["education"]}, "Is it education_"),
         ({"weights": "w"}, "There are no weights"),
         ({"until": 2000}, "Choose a later last year"),
         ({"reference": "baseline"}, "nothing would differ"),

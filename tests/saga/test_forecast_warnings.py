@@ -14,6 +14,7 @@ from saga.data.panel import Panel, PanelMeta
 from saga.features.calendar import Calendar
 from saga.features.training_reference import TrainingReference
 from saga.features.transforms import Transforms
+from saga.forecast_results import Result
 from saga.forecast_warnings import (
     MAX_PERSONS,
     ForecastWarning,
@@ -340,3 +341,5 @@ def test_warnings_of_parts_are_added_up_without_persons() -> None:
     ]
     assert merge_warnings(named) == tuple(named)
     assert str(merge_warnings(named, max_persons=1)[0]) == "Late. (2 persons)"
+    result = Result(pl.DataFrame(), (general, *named), panel_of([[1.0]]), {})
+    assert str(result).count("Late.") == 1, "a print is not longer for more persons"

@@ -129,6 +129,8 @@ def test_foreign_money_without_a_deflator_needs_the_price_year(tmp_path: Path) -
         ("extra: {race: {kind: colour}}", "extra.race.kind"),
         ("extra: {race: {}}", "line 1: race has no content"),
         ("keep: {wage: [null, null]}", "neither a lowest nor a highest"),
+        ("extra: {race: category}", "Write `extra: {NAME: {kind: category}}`"),
+        ("extra: [race]", "Write `extra: {NAME: {kind: category}}`"),
         ("extra: {race: {kind: number, fixed: true}}", "race.fixed"),
         ("extra: {sex: {kind: category}}", "`extra` names sex, which the panel has"),
         ("extra: {a b: {kind: number}, a_b: {kind: number}}", "rename one of them"),
