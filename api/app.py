@@ -177,7 +177,8 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
 class RequestMonitor:
     """Middleware that counts and logs each call by route, and refuses foreign ones without keys.
 
-    It also returns a problem document for an unexpected error, before the server prints the
+    A call whose body has two lengths is refused, and its connection closed: a proxy may take the
+    rest of the body for the next call, of another client. The middleware also returns a problem document for an unexpected error, before the server prints the
     message of the error.
     """
 
@@ -204,8 +205,11 @@ class RequestMonitor:
             await send(message)
 
         try:
+            headers = Headers(scope=scope)
+            if "transfer-encoding" in headers and "content-length" in headers:
+                raise refused("two-lengths")
             if self._key_store is None:
-                check_local(Headers(scope=scope), self._service.settings.origins)
+                check_local(headers, self._service.settings.origins)
             await self._app(scope, receive, send_and_note_status)
         except ProblemError as error:
             await problems.response_to(error)(scope, receive, send_and_note_status)

@@ -412,6 +412,12 @@ REFUSALS: dict[str, Refusal] = {
         "The service without keys answers to its own pages only",
         "Call http://127.0.0.1 or http://localhost, or give the service keys with --keys",
     ),
+    "two-lengths": Refusal(
+        Http(400, "http-400", {"Connection": "close"}),
+        "This is not a request of HTTP/1.1",
+        "The body has two lengths, Content-Length and Transfer-Encoding",
+        "Send one of the two headers",
+    ),
     "quota": Refusal(
         Http(
             429,

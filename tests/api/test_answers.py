@@ -128,6 +128,7 @@ def port(start: Start) -> Iterator[int]:
 HOST = b"Host: localhost\r\n"
 STATIC = b"GET /static-offline-docs/swagger-ui.css HTTP/1.1\r\n" + HOST
 POST = b"POST /v1/forecasts HTTP/1.1\r\n" + HOST
+CHUNKED, SECOND = b"Transfer-Encoding: chunked\r\n", b"GET /livez HTTP/1.1\r\n" + HOST + b"\r\n"
 
 
 @pytest.mark.parametrize(
@@ -139,6 +140,9 @@ POST = b"POST /v1/forecasts HTTP/1.1\r\n" + HOST
         (b"GET /livez HTTP/1.1\r\nHost : localhost\r\n\r\n", 400),
         (POST + b"Content-Length: x\r\n\r\n", 400),
         (POST + b"Transfer-Encoding: chunked\r\n\r\nnot a length\r\n", 400),
+        # A second call hides behind the end of the body as one of the two lengths has it.
+        (POST + CHUNKED + b"Content-Length: 5\r\n\r\n0\r\n\r\n" + SECOND, 400),
+        (POST + b"Content-Length: 999\r\n" + CHUNKED + b"\r\n0\r\n\r\n" + SECOND, 400),
         (STATIC + b"Range: bytes=a-b\r\n\r\n", 400),
         (STATIC + b"Range: lines=1-2\r\n\r\n", 400),
         (STATIC + b"Range: bytes=5-2\r\n\r\n", 400),
