@@ -178,8 +178,8 @@ class RequestMonitor:
     """Middleware that counts and logs each call by route, and refuses foreign ones without keys.
 
     A call whose body has two lengths is refused, and its connection closed: a proxy may take the
-    rest of the body for the next call, of another client. The middleware also returns a problem document for an unexpected error, before the server prints the
-    message of the error.
+    rest of the body for the next call, of another client. The middleware also returns a problem
+    document for an unexpected error, before the server prints the message of the error.
     """
 
     def __init__(self, app: ASGIApp, service: Service, key_store: KeyStore | None) -> None:
