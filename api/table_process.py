@@ -412,6 +412,7 @@ def _arrow_kind(source: pa.MemoryMappedFile) -> str:
 def _check_batches(batches: Iterable[pa.RecordBatch]) -> None:
     for batch in batches:
         for name, cells in zip(batch.schema.names, batch.columns, strict=True):
+            cells.validate(full=True)  # a position outside would end this process
             check_texts(cells.dictionary if pa.types.is_dictionary(cells.type) else cells, name)
 
 

@@ -89,6 +89,25 @@ def test_a_batch_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
     assert rule_of(compressed(tmp_path / "bomb.arrow", table)) == "table-memory"
 
 
+@pytest.mark.parametrize("last", [-1, 2, 10**6, 2**30])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_a_text_that_lies_outside_its_table_is_damage(
+    tmp_path: Path, kind: pa.DataType, last: int
+) -> None:
+    """Whoever follows the position reads other memory, or ends by it."""
+    table = pa.table({"person_id": pa.array(["AAAA"] * 9, kind), "year": [2020] * 9})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    size = 4 if kind == pa.string() else 8
+    stored = b"".join((4 * i).to_bytes(size, "little") for i in range(10))
+    damaged = stored[:-size] + last.to_bytes(size, "little", signed=True)
+    content = sink.getvalue().to_pybytes()
+    assert content.count(stored) == 1
+    (tmp_path / "panel.arrow").write_bytes(content.replace(stored, damaged))
+    assert rule_of(tmp_path / "panel.arrow") == "unreadable-file"
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
 def test_a_damaged_table_is_refused(tmp_path: Path, suffix: str) -> None:
     """Otherwise the engine, whose library may read what the check could not, had it unchecked."""
