@@ -52,8 +52,10 @@ _INTERNAL = (
     "Internal error",
     "The service failed; its log names the place under this instance",
 )
-# Parts of a pydantic location that are not in the request: the unions of `saga.api.request_models`.
-_UNION_TAGS = ("<word>", "<year>", "<rows>")
+# Parts of a pydantic location that are not in the request, of the unions of
+# `saga.api.request_models` -> what the other part of the union allows beside the words of this one.
+_UNION_TAGS = dict.fromkeys(("<year>", "<rows>", "<word>", "<row>"), "")
+_UNION_TAGS |= {"<prices>": ", or a year", "<scenario>": ", or a list of years and values"}
 # pydantic's error type -> message and fix; bounds come from our schema, never from the input.
 _RULES: dict[str, tuple[str, str]] = {
     "missing": ("A required entry is missing", "Add it"),
@@ -257,6 +259,7 @@ def shape_problems(
             message, fix = _RULES.get(
                 error["type"], ("This is not valid here", "See the schema under /docs")
             )
+            fix += "".join(_UNION_TAGS.get(part, "") for part in error["loc"])
             if error["type"] == "float_type" and location[:1] == ["persons"]:
                 fix += ", or null for unknown"
             person_id, year = _person_and_year(location, body)

@@ -175,15 +175,15 @@ class ScenarioYear(BaseModel):
 # The names are listed because a file name must not be accepted over HTTP, unlike on the command
 # line.
 Scenario = Annotated[
-    Annotated[Literal["baseline", "recession-1990s", "high-growth"], Tag("<word>")]
+    Annotated[Literal["baseline", "recession-1990s", "high-growth"], Tag("<scenario>")]
     | Annotated[list[ScenarioYear], Tag("<rows>"), Field(max_length=100)],
-    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<rows>"),
+    Discriminator(lambda value: "<scenario>" if isinstance(value, str) else "<rows>"),
 ]
 # With this rule the error for a year in quotes is "must be a number".
 Prices = Annotated[
-    Annotated[Literal["nominal"], Tag("<word>")] | Annotated[Year, Tag("<year>")],
+    Annotated[Literal["nominal"], Tag("<prices>")] | Annotated[Year, Tag("<year>")],
     Discriminator(
-        lambda value: "<word>" if isinstance(value, str) and not value.isdecimal() else "<year>"
+        lambda value: "<prices>" if isinstance(value, str) and not value.isdecimal() else "<year>"
     ),
 ]
 

@@ -104,7 +104,9 @@ def test_a_wrong_shape_is_reported_with_person_year_column_and_count() -> None:
             "GET /v1/variables",
         ),
         ({"prices": "2022"}, "prices", "int_type", "a JSON number"),
-        ({"prices": "real"}, "prices", "literal_error", "'nominal'"),
+        ({"prices": "real"}, "prices", "literal_error", "'nominal', or a year"),
+        ({"scenario": "crisis"}, "scenario", "literal_error", "'high-growth', or a list of"),
+        ({"scenario": [{"year": 1}]}, "scenario.year", "greater_than_equal", "1900"),
         ({"prices": 22}, "prices", "greater_than_equal", "1900"),
         (
             {"persons": [{"person_id": "", "history": [{}]}]},
