@@ -51,7 +51,7 @@ export function describeScenario(words, pairs) {
   const parts = pairs.map(([label, before, after, range = []], i) => {
     const change = after / before - 1;
     const move = Math.abs(change) < 0.0005 ? "does not move" : `is ${d3.format(".1f")(100 * Math.abs(change))} % ${change > 0 ? "higher" : "lower"}`;
-    const ends = range.map((end) => d3.format("+.0f")((100 * end) / before));
+    const ends = range.map((end) => d3.format("+.0f")((100 * end) / before).replace(/^.0$/, "0"));
     return `${label} ${move}${ends.length ? ` (${i ? "" : "in 9 of 10 futures "}${ends.join(" to ")} %)` : ""}`;
   });
   return `With ${words}, ${parts.slice(0, -1).join(", ")}, and ${parts.at(-1)}.`;
@@ -122,6 +122,7 @@ export function describeChange(before, after, label) {
   const [old, changed] = [before, after].map((row) => row.quantiles["0.5"]);
   const difference = Math.abs(changed - old);
   const move = difference < 1 ? "does not move"
+    : about(changed) === about(old) ? "hardly moves"
     : `is ${about(difference)} ${changed > old ? "higher" : "lower"} (${about(old)} becomes ${about(changed)})`;
   return `With ${label}, the median in ${after.year} ${move}, and the chance of no earnings goes from ` +
     `${share(before.p_zero)} to ${share(after.p_zero)}.`;

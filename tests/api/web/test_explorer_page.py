@@ -126,6 +126,31 @@ def test_an_example_is_shown_with_the_numbers_that_a_program_gets(
             assert row[f"guarantee_{label}"] == each["guarantee"]
 
 
+def test_a_change_that_rounding_hides_is_told_without_equal_amounts_or_a_signed_zero(
+    service: Running, visit: Callable[..., Page]
+) -> None:
+    page = visit(service.url + PERSON)
+    told = page.evaluate(
+        """async () => {
+          const { describeChange, describeScenario } = await import("/explorer/sentences.js");
+          const year = (median) => ({ year: 2027, p_zero: 0.1, quantiles: { 0.5: median } });
+          const pairs = [["the sum", 1000, 1001, [-3, 4]], ["the mean", 1000, 1020, [-9, 40]]];
+          return [285000, 285000.4, 285300, 287000]
+            .map((median) => describeChange(year(285000), year(median), "a change"))
+            .concat(describeScenario("a recession", pairs));
+        }"""
+    )
+    moves = [
+        "does not move,",
+        "does not move,",
+        "hardly moves,",
+        "is 2,000 higher (285,000 becomes",
+    ]
+    assert [move in text for move, text in zip(moves, told, strict=False)] == [True] * 4
+    assert "(in 9 of 10 futures 0 to 0 %)" in told[4]
+    assert "(\u22121 to +4 %)" in told[4]
+
+
 @pytest.mark.parametrize("view", ["many", "person"])
 def test_the_page_goes_on_when_the_service_is_ready(
     service: Running, visit: Callable[..., Page], view: str
