@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -145,36 +144,42 @@ def tables(
         text += f"\n{row['event']}: {'suppressed' if row['suppressed'] else chance}"
     console.result(text, report, as_json=as_json)
     if not as_json:
-        _show_sums(results.statistics, request.by, f"{money[1]} of {money[0]}", out)
+        _show_sums(results.statistics, request, f"{money[1]} of {money[0]}", out)
 
 
-def _show_sums(statistics: pl.DataFrame, by: Sequence[str], unit: str, out: str) -> None:
-    """Print the sum of all persons, and the effect on it, in the years of the page."""
+def _show_sums(statistics: pl.DataFrame, request: PopulationRequest, unit: str, out: str) -> None:
+    """Print the sum and the mean lifetime of all persons, and the effects on them.
+
+    Sums are those of the years of the page.
+    """
     import polars as pl
 
     from saga.pages.format import short, unit_of
     from saga.pages.group import TOTAL, shown_years, table_years
 
-    years = table_years(statistics)
-    sums = statistics.filter(
-        *(pl.col(column) == TOTAL for column in by),
-        pl.col("statistic") == "total",
-        ~pl.col("suppressed"),
-        pl.col("year").is_in(shown_years(years)),
+    years, amounts = table_years(statistics), pl.selectors.float()
+    of_all = statistics.filter(
+        *(pl.col(column) == TOTAL for column in request.by), ~pl.col("suppressed")
     )
+    sums = of_all.filter(pl.col("year").is_in(shown_years(years)), statistic="total")
     if sums.is_empty():
         return
-    headings = {"year": "Year", "value": "Sum", "lower_90": "90 % from", "upper_90": "to"}
-    tables = {"Earnings of all persons": headings}
-    if "effect" in statistics.columns:
-        ends = {"effect_lower_90": "90 % from", "effect_upper_90": "to"}
-        tables["What the scenario changes"] = {"year": "Year", "effect": "Sum", **ends}
-    amounts = pl.selectors.float()
-    for title, shown in tables.items():
-        table = sums.select(*shown)
-        largest = table.select(pl.max_horizontal(amounts.abs().max())).item()
-        scale, name = unit_of(largest)
-        console.table(table.with_columns(amounts / scale), f"{title}, {name}{unit}", shown, short)
+    lifetimes = of_all.filter(statistic="lifetime_mean")
+    lifetime = (
+        f"Mean present value of later earnings to age {request.to_age}, at {100 * request.rate:g} %"
+    )
+    for prefix, change in {"": "", "effect_": "What the scenario changes: "}.items():
+        ends = {f"{prefix}lower_90": "90 % from", f"{prefix}upper_90": "to"}
+        value = prefix.rstrip("_") or "value"
+        for title, rows, shown in (
+            ("Earnings of all persons", sums, {"year": "Year", value: "Sum", **ends}),
+            (lifetime, lifetimes, {value: "Mean", **ends}),
+        ):
+            if value in rows.columns and rows.height:
+                table = rows.select(*shown)
+                scale, name = unit_of(table.select(pl.max_horizontal(amounts.abs().max())).item())
+                heading = f"{change}{title}, {name}{unit}"
+                console.table(table.with_columns(amounts / scale), heading, shown, short)
     if shown_years(years) != years:
         console.result(
             f"All years, with all digits: the rows of the statistic total in {out}/statistics.csv.",

@@ -66,6 +66,8 @@ def describe_suppressed(statistics: pl.DataFrame, suppressed_until: Mapping[int,
             f"The tables end where the most values can be published; with --until {final}, "
             f"{counts[final]} of the values of a year would be suppressed."
         )
+    if 2 * counts[last] > per_year:
+        parts.append("Broader groups or more persons show more, and so does a lower --minimum.")
     return " ".join(parts)
 
 

@@ -126,6 +126,16 @@ def test_the_sum_of_all_persons_is_printed(scored: Path, panel: Path, tmp_path: 
     assert f"all persons, {unit}" in " ".join(printed.split())
     numbers = [float(number.replace(",", "")) for number in shown[1:]]
     assert numbers == pytest.approx([value / scale, lower / scale, upper / scale], rel=5e-3)
+    heading = "Mean present value of later earnings to age 64, at 2 %, "
+    lifetimes = " ".join(printed.split()).split(heading)[1]
+    mean = _one(table, statistic="lifetime_mean", sex=TOTAL)
+    scale, unit = unit_of(mean["upper_90"])
+    after = lifetimes.split("90 % from to")[1]
+    numbers = [float(number.replace(",", "")) for number in re.findall(r"[\d.,]+", after)[:3]]
+    assert lifetimes.startswith(unit)
+    assert numbers == pytest.approx(
+        [mean[name] / scale for name in ("value", "lower_90", "upper_90")], rel=5e-3
+    )
 
 
 def test_printed_sums_have_the_texts_of_the_page_and_end_alike(tmp_path: Path) -> None:
