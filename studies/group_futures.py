@@ -310,7 +310,8 @@ def judge_histories(
 
 def share_text(row: dict[str, Any], name: str) -> str:
     """A share or relative bias and its standard error, in %."""
-    value, error = 100 * row[name], 100 * row[f"{name}_se"]
+    error = row[f"{name}_se"]  # unknown of one history
+    value, error = 100 * row[name], np.nan if error is None else 100 * error
     digits = 0 if name == "coverage" or abs(value) >= 10 else 1
     return f"{value:{'' if name == 'coverage' else '+'}.{digits}f} ({error:.{digits}f})"
 
@@ -330,7 +331,7 @@ def page_of(rows: pl.DataFrame, error: ModelError | None) -> str:
     figures = {
         (row["horizon"], name): row
         for name, table in parts.items()
-        for row in table.fill_null(np.nan).iter_rows(named=True)  # errors of one history
+        for row in table.iter_rows(named=True)
     }
 
     def table(columns: dict[str, tuple[str, str]]) -> str:
@@ -370,7 +371,7 @@ def page_of(rows: pl.DataFrame, error: ModelError | None) -> str:
         [*CELL, "inside, %", "p"],
         [
             [*(str(row[key]) for key in CELL), share_text(row, "coverage"), f"{row['p_holm']:.4f}"]
-            for row in cells.fill_null(np.nan).iter_rows(named=True)
+            for row in cells.iter_rows(named=True)
         ],
     )
     return "\n\n".join([table(sums), table(of_paths), outside])
