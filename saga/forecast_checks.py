@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga.data.panel import Panel
-from saga.errors import InputError, Problem, UsageError
+from saga.errors import InputError, Problem, UsageError, check_type
 from saga.features.transforms import Transforms
 from saga.macro.scenarios import Scenario
 from saga.requests import Request
@@ -22,7 +22,7 @@ def check_panel(panel: Panel, transforms: Transforms, to_age: int = MAX_AGE) -> 
         UsageError: If it is not a panel, the amounts are in another currency or price year than the
             bundle, or a column of the panel's own is of another kind.
     """
-    _check_type(panel)
+    check_type("panel", panel, Panel, "read_panel(frame)")
     check_money(panel, transforms)
     check_kinds(panel, transforms)
     if not len(panel):
@@ -66,17 +66,10 @@ def leave_out_ineligible(
         InputError: If nobody has a row.
         UsageError: If it is no panel.
     """
-    _check_type(panel)
+    check_type("panel", panel, Panel, "read_panel(frame)")
     ineligible = find_without_rows(panel, request, records)
     lost = (panel.meta.lost,) if panel.meta.lost else ()
     return keep_eligible(panel, ineligible), (*lost, *ineligible.values())
-
-
-def _check_type(panel: Panel) -> None:
-    if not isinstance(panel, Panel):
-        raise UsageError(
-            f"A forecast needs a panel, not a {type(panel).__name__}. Make one: read_panel(frame)."
-        )
 
 
 def check_kinds(panel: Panel, transforms: Transforms) -> None:

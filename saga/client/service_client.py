@@ -201,8 +201,7 @@ class Client(ServiceConnection):
         enters the intervals in the ledger. Raises ServiceError, of the class that fits the answer.
         """
         extra = {"prices": prices, "origin": origin, "record": record or None}
-        check_type("request", request, ForecastRequest, "ForecastRequest(horizons=(1, 5))")
-        return self._compute(persons, request, draws, extra)
+        return self._compute(persons, ForecastRequest, request, draws, extra)
 
     def lifetime(
         self,
@@ -216,8 +215,7 @@ class Client(ServiceConnection):
     ) -> Answer[FrameT]:
         """Present values: one row per person; arguments as in `forecast`. Raises ServiceError."""
         extra = {"prices": prices, "origin": origin, "record": record or None}
-        check_type("request", request, LifetimeRequest, "LifetimeRequest(rate=0.02)")
-        return self._compute(persons, request, draws, extra)
+        return self._compute(persons, LifetimeRequest, request, draws, extra)
 
     def population(
         self,
@@ -235,8 +233,7 @@ class Client(ServiceConnection):
         population each one stands for; other arguments as in `forecast`. Raises ServiceError.
         """
         extra = {"prices": prices, "origin": origin, "weights": weights}
-        check_type("request", request, PopulationRequest, "PopulationRequest(until=2030)")
-        return self._compute(persons, request, draws, extra)
+        return self._compute(persons, PopulationRequest, request, draws, extra)
 
     def submit(
         self,
@@ -289,10 +286,12 @@ class Client(ServiceConnection):
     def _compute(
         self,
         persons: FrameT,
-        request: ForecastRequest | LifetimeRequest | PopulationRequest,
+        kind: type[Request | PopulationRequest],
+        request: Request | PopulationRequest,
         draws: Draws,
         extra: Mapping[str, object],
     ) -> Answer[FrameT]:
+        check_type("request", request, kind, f"{kind.__name__}()")
         response = self.call(
             "POST",
             f"/v1/{request.product}",
