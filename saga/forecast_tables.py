@@ -219,11 +219,9 @@ def _value_intervals(
 ) -> ValueIntervals:
     """Intervals of present values of the future, discounted to `from_age`."""
     age, from_age = paths.origin_year - paths.birth_year, request.from_age
-    if not calibrator.has_sets and not calibrator.fold_counts:
-        return ValueIntervals.none(len(paths), len(request.coverage))
     begins_later = from_age is not None and (age < from_age).any()
     if begins_later or not calibrator.has_present_values:
-        return ValueIntervals.central(future, request.coverage)
+        return ValueIntervals.central(calibrator, future, request.coverage)
     years = (request.to_age - age).astype(np.int64)
     return value_intervals(calibrator, future, years, request.coverage, request.rate)
 

@@ -167,6 +167,18 @@ class Calibrator:
         """Number of paths of the present values that thresholds were fitted on."""
         return max((fitted.n_paths or 0 for fitted in self.thresholds_of_kind.values()), default=0)
 
+    def shows_ranges(self, coverage: Sequence[float]) -> list[bool]:
+        """Whether a range of simulated futures of each coverage may be shown as an interval.
+
+        It may if enough persons are behind the sets of the next year with this coverage or, where
+        it was not calibrated, with the next higher one.
+        """
+        fitted = self.coverage if self.has_sets or self.fold_counts else ()
+        if not fitted:
+            return [False] * len(coverage)
+        nearest = [min((c for c in fitted if c >= share), default=fitted[-1]) for share in coverage]
+        return [self.thresholds.guarantee_at(1, share) != "none" for share in nearest]
+
     @property
     def furthest_horizons(self) -> dict[float, int]:
         """Coverage -> furthest horizon whose guarantee is "assumption"; 0 without one."""

@@ -65,16 +65,14 @@ class ValueIntervals:
     guarantee: NDArray[np.str_]
 
     @classmethod
-    def none(cls, n_persons: int, n_coverage: int) -> ValueIntervals:
-        """No intervals."""
-        missing = np.full((n_persons, n_coverage), np.nan)
-        return cls(missing, missing, np.full((n_persons, n_coverage), "none"))
-
-    @classmethod
-    def central(cls, values: SimulatedValues, coverage: Sequence[float]) -> ValueIntervals:
-        """Central intervals of simulated values; their guarantee is "extrapolated"."""
+    def central(
+        cls, calibrator: Calibrator, values: SimulatedValues, coverage: Sequence[float]
+    ) -> ValueIntervals:
+        """Central intervals of simulated values, "extrapolated", where the calibrator shows any."""
         lower, upper = (values.quantiles(p) for p in central_probabilities(coverage))
-        return cls(lower, upper, np.full(lower.shape, "extrapolated"))
+        shown = np.broadcast_to(calibrator.shows_ranges(coverage), lower.shape)
+        lower, upper = (np.where(shown, limit, np.nan) for limit in (lower, upper))
+        return cls(lower, upper, np.where(shown, "extrapolated", "none"))
 
     def moved(self, by: Floats) -> ValueIntervals:
         """The intervals after `by` (n, 1) is added to the values; none where it is NaN."""

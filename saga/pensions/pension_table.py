@@ -39,7 +39,8 @@ def rights_table(
     Columns: person_id, origin_year, age, year, measure (`saga.pensions.pension_rights.measures`;
     with a reform also difference_rights and so on, on the same paths), mean, one q.. per quantile,
     lower_, upper_ and guarantee_ for each coverage, unknown_years, basis. Intervals are the central
-    ones of the paths, as those of present values without calibrated sets. Ratios are over the paths
+    ones of the paths, as those of present values without calibrated sets (none where too few
+    persons calibrate). Ratios are over the paths
     on which they exist, and have no mean, which a few paths with hardly any earnings would decide.
     Everything is null if earnings of a year are unknown.
 
@@ -55,7 +56,7 @@ def rights_table(
     by_person = past.partition_by("person_id", as_dict=True)
     rows: list[pl.DataFrame] = []
     values: list[Floats] = []
-    guarantee = "extrapolated" if calibrator.has_sets or calibrator.fold_counts else "none"
+    shown = calibrator.shows_ranges(request.coverage)
     for row in range(len(paths)):
         years, earnings, is_unknown = _recorded(paths, row, by_person, request)
         careers = [_career(paths, row, years, earnings, request, *law) for law in laws]
@@ -72,7 +73,7 @@ def rights_table(
             lifetime = earnings[: len(is_unknown)].mean(0)  # also of years before the laws
             values.append(np.stack([lifetime, results["rights"][-1], changed["rights"][-1]]))
         is_unknown |= years[: len(is_unknown)] < laws[0][0].rule.first_year
-        table = _statistics(results, request, guarantee, decimals)
+        table = _statistics(results, request, shown, decimals)
         age = pl.Series("age", np.repeat(request.ages, len(results)), dtype=pl.Int32)
         table = table.with_columns(
             age,
@@ -131,7 +132,7 @@ def _career(
 
 
 def _statistics(
-    results: dict[str, Floats], request: PensionRequest, guarantee: str, decimals: int | None
+    results: dict[str, Floats], request: PensionRequest, shown: list[bool], decimals: int | None
 ) -> pl.DataFrame:
     """A row for each age and measure, the ages one after another."""
     stacked = np.stack(list(results.values()), axis=1).reshape(
@@ -158,9 +159,10 @@ def _statistics(
         label = percent_label(coverage)
         for k, side in enumerate(("lower", "upper")):
             limit = quantiles[n_quantiles + k * n_coverage + j]
-            limit = limit if guarantee != "none" else np.full_like(limit, np.nan)
+            limit = limit if shown[j] else np.full_like(limit, np.nan)
             table[f"{side}_{label}"] = _rounded(limit, is_amount, decimals)
-        table[f"guarantee_{label}"] = np.where(known, guarantee, "none").astype(str)
+        guarantee = np.where(known & shown[j], "extrapolated", "none")
+        table[f"guarantee_{label}"] = guarantee.astype(str)
     return pl.DataFrame(table).with_columns(pl.col(pl.Float64).fill_nan(None))
 
 

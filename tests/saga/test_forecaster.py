@@ -16,7 +16,7 @@ from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
 from saga.forecast_checks import check_scenario, find_ineligible
 from saga.forecaster import Forecaster
-from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest
+from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, PensionRequest
 
 PATHS = 60
 ROOT = Path(__file__).parents[2]
@@ -267,3 +267,27 @@ def test_another_calibrator_gives_another_forecaster_and_does_not_change_the_fir
     assert set(raw["guarantee_90"]) == {"none"}
     assert not raw.equals(table)
     assert forecaster.forecast(people).table.equals(table)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        LifetimeRequest(to_age=64, from_age=60, coverage=(0.5, 0.9), unknown_years="zero"),
+        PensionRequest(coverage=(0.5, 0.9), unknown_years="zero"),
+    ],
+)
+def test_a_range_of_futures_is_no_interval_where_too_few_persons_calibrate(
+    forecaster: Forecaster, people: Panel, request_: LifetimeRequest | PensionRequest
+) -> None:
+    """Neither of pensions nor of values that begin later, which have no thresholds of their own."""
+    calibrator = forecaster.calibrator
+    cells = {
+        at: replace(cell, thresholds={**cell.thresholds, 0.9: None})
+        for at, cell in calibrator.cells.items()
+    }
+    few = forecaster.with_calibrator(replace(calibrator, cells=cells))
+    for each, of_90 in ((forecaster, "extrapolated"), (few, "none")):
+        rows = each.run(request_, people, Draws(4)).table.drop_nulls("mean")
+        assert set(rows["guarantee_50"]) == {"extrapolated"}
+        assert set(rows["guarantee_90"]) == {of_90}
+        assert rows["lower_90"].null_count() == (len(rows) if of_90 == "none" else 0)

@@ -172,7 +172,7 @@ def is_inside(kind: str, calibrator: Calibrator, sample: Sample, fitted: bool = 
         values = SimulatedValues.of(map_paths(sample.paths(1), mapped), value_of)
         years = np.full(len(y), YEARS)
         published = value_intervals(calibrator, values, years, COVERAGE, RATE)
-        ends = published if fitted else ValueIntervals.central(values, COVERAGE)
+        ends = published if fitted else ValueIntervals.central(calibrator, values, COVERAGE)
         truth = realised_value(y, rate=RATE)[:, None]
         return ((ends.lower <= truth) & (truth <= ends.upper)).astype(float)
     marginals = mapped.first(YEARS)
