@@ -34,6 +34,7 @@ from saga.population.disclosure import DisclosureRules
 from saga.population.inflow import Inflow, find_inflow
 from saga.population.scored_paths import (
     BASE_AMOUNTS,
+    BIRTH,
     CAREER_GROUPS,
     OF_SCENARIO,
     PathRows,
@@ -44,7 +45,7 @@ from saga.population.scored_paths import (
 )
 from saga.population.table_grid import Grid, TableCell
 from saga.requests import PopulationRequest
-from saga.schema import BY_NAME
+from saga.schema import BY_NAME, MAX_AGE
 from saga.tax.tax_rules import TaxRule, resolve_tax
 
 
@@ -362,7 +363,10 @@ def grid_of(population: Population, request: PopulationRequest) -> Grid:
             levels.append(tuple(paths.levels(group)))
             continue
         texts = [
-            population.persons.filter(pl.col("entered").fill_null(year) <= year)
+            population.persons.filter(
+                pl.col("entered").fill_null(year) <= year,
+                group != "age" or year - pl.col(BIRTH) <= MAX_AGE,  # later nobody is in the figures
+            )
             .select(person_levels(group, year).unique())
             .to_series()
             for year in (paths.years if group == "age" else paths.years[-1:])

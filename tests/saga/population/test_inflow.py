@@ -293,3 +293,8 @@ def test_who_cannot_join_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(SagaError, match=message):
         population(row, **options)
+
+
+def test_levels_of_age_are_those_that_count() -> None:
+    grid = grid_of(*population(by=("age", "sex")))  # the youngest become 64 in the last years
+    assert grid.levels[0] == ("10-19", "20-29", "30-39", "40-49", "50-59", "60-69")
