@@ -444,30 +444,46 @@ def test_whatever_is_said_of_a_job_that_failed_is_a_service_error(answer: Answer
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
+    ("kind", "arguments", "words"),
     [
-        (lambda url, _: Client(url, retries=None), "retries is of type Retries"),
-        (lambda url, _: Client(url, retries=Retries(seconds=None)), "a number of seconds"),
-        (lambda url, _: Client(url, retries=Retries(longest_seconds=-1.0)), "a number of seconds"),
-        (lambda url, _: Client(url, seconds="5"), "a number of seconds"),
-        (lambda url, _: Client(url, tls="root.crt"), "cafile="),
-        (lambda url, frame: Client(url).forecast(frame, None), "of type ForecastRequest"),
-        (lambda url, frame: Client(url).forecast(frame, LifetimeRequest()), "ForecastRequest"),
-        (lambda url, frame: Client(url).lifetime(frame, {"rate": 0.02}), "LifetimeRequest"),
-        (lambda url, frame: Client(url).population(frame, 5), "of type PopulationRequest"),
-        (lambda url, frame: Client(url).forecast(frame, draws=5), "draws is of type Draws"),
-        (lambda url, frame: Client(url).submit(frame, "lifetimes"), "ForecastRequest, Lifetime"),
-        (lambda url, frame: Client(url).submit(frame, sending=None), "sending is of type Sending"),
-        (lambda url, frame: Client(url).submit(frame, sending=Sending(key="\u00e4")), "delivery-"),
-        (lambda url, _: Client(url).submit_file("none.parquet"), "no .parquet or .csv file"),
-        (lambda url, _: Client(url).submit_file("tests"), "no .parquet or .csv file"),
+        (Client, {"retries": None}, "retries is of type Retries"),
+        (Client, {"seconds": "5"}, "a number of seconds"),
+        (Client, {"tls": "root.crt"}, "cafile="),
+        (Retries, {"seconds": None}, "a number of seconds"),
+        (Retries, {"longest_seconds": -1.0}, "a number of seconds"),
+        (Sending, {"key": "\u00e4"}, "delivery-"),
+    ],
+)
+def test_wrong_settings_of_a_client_are_refused(
+    kind: Callable[..., object], arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        kind(*(["http://127.0.0.1:1"] if kind is Client else []), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "words"),
+    [
+        ("forecast", {"request": None}, "request is of type ForecastRequest"),
+        ("forecast", {"request": LifetimeRequest()}, "request is of type ForecastRequest"),
+        ("lifetime", {"request": {"rate": 0.02}}, "request is of type LifetimeRequest"),
+        ("population", {"request": 5}, "request is of type PopulationRequest"),
+        ("forecast", {"draws": 5}, "draws is of type Draws"),
+        ("submit", {"request": "lifetimes"}, "ForecastRequest, LifetimeRequest"),
+        ("submit", {"sending": None}, "sending is of type Sending"),
+        ("submit_file", {"path": "none.parquet"}, "no .parquet or .csv file"),
+        ("submit_file", {"path": "tests"}, "no .parquet or .csv file"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_anything_is_sent(
-    persons: pl.DataFrame, call: Callable[[str, pl.DataFrame], object], words: str
+    persons: pl.DataFrame, call: str, arguments: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(UsageError, match=re.escape(words)):
-        call("http://127.0.0.1:1", persons)
+    sent = {} if "path" in arguments else {"persons": persons}
+    with (
+        Client("http://127.0.0.1:1", retries=ONCE) as client,
+        pytest.raises(UsageError, match=re.escape(words)),
+    ):
+        getattr(client, call)(**sent, **arguments)
 
 
 def test_a_table_of_others_is_no_answer_and_is_not_replaced(tmp_path: Path) -> None:

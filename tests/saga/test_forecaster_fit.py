@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 from saga.calibration.fit.bundle_calibration import calibrate_bundle
 from saga.training.ensembles import train_folds
@@ -18,6 +20,7 @@ from tests.saga.data.test_facts import CPI_2026, office_file
 from tests.toy_training import QUIET, make_panel
 
 Columns = Mapping[str, Sequence[object]]
+NAMES: dict[str, Any] = {"id": "pid", "time": "t", "target": "wage"}
 CONFIG = """
 model: {width: 8, layers: 1, heads: 1, bins: 8, head_width: 8}
 batch_persons: 16
@@ -58,22 +61,20 @@ def fitted(columns: Columns, config: Path, tmp_path_factory: pytest.TempPathFact
 def test_a_missing_column_is_named_by_the_argument(
     columns: Columns, column: str, argument: str
 ) -> None:
-    arguments = {"id": "pid", "time": "t", "target": "wage"}
     with pytest.raises(InputError, match=f'Or name it: {argument}="ITS_NAME"'):
-        saga.fit({name: cells for name, cells in columns.items() if name != column}, **arguments)
+        saga.fit({name: cells for name, cells in columns.items() if name != column}, **NAMES)
     with pytest.raises(InputError, match=r"looked for wag.*Is it wage"):
         saga.fit(columns, id="pid", time="t", target="wag")
 
 
 def test_advice_about_a_mapping_says_how_python_gives_one(columns: Columns) -> None:
     """Where fit has no argument: codes, another currency, a panel without macro series."""
-    arguments = {"id": "pid", "time": "t", "target": "wage"}
     sex = ["x"] * len(columns["pid"])
     with pytest.raises(InputError, match=r"read_panel\(rows, mapping=\.\.\.\)"):
-        saga.fit({**columns, "sex": sex}, **arguments)
-    early = {name: [year - 25 for year in columns[name]] for name in ("t", "birth_year")}
+        saga.fit({**columns, "sex": sex}, **NAMES)
+    early = {name: (pl.Series(columns[name]) - 25).to_list() for name in ("t", "birth_year")}
     with pytest.raises(UsageError, match=r'read_panel\(rows, mapping={"macro": "none"}\)'):
-        saga.fit({**columns, **early}, **arguments)
+        saga.fit({**columns, **early}, **NAMES)
 
 
 @pytest.mark.slow
