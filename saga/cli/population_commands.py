@@ -139,6 +139,8 @@ def tables(
         f"{describe_suppressed(results.statistics, results.suppressed_until)} "
         f"{report['log']} says why; it is not for publication."
     )
+    if results.transitions.is_empty():
+        text += f"\nThere are no transitions, for which {transition_years + 1} years are needed."
     for row in results.statistics.filter(statistic="chance").iter_rows(named=True):
         chance = estimated_chance(row["value"], row["mc_error"])
         text += f"\n{row['event']}: {'suppressed' if row['suppressed'] else chance}"

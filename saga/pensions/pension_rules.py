@@ -232,7 +232,7 @@ class PensionLaw:
         last_year = min(max(values) for values in (*amounts.values(), prices or {0: 0.0}))
         fix = (
             f"Give it every year from {rule.first_year} on here, for this replaces the dated "
-            "facts; to add a year to these, use --facts."
+            "facts; facts of your own may add a year to these."
         )
         for name, values in {**amounts, PRICES: prices}.items():
             needed = [*range(rule.first_year, last_year + 1), *([price_year] * (name == PRICES))]

@@ -149,6 +149,11 @@ def test_printed_sums_have_the_texts_of_the_page_and_end_alike(tmp_path: Path) -
     ]
     assert [line.split()[1:] for line in table] == [[text] * 3 for text in ("81.3", "83", "120")]
     assert len({len(line) for line in table}) == 1, "right-aligned"
+    for years, said in ((2, False), (3, True), (99, True)):  # the tables have three
+        out = tmp_path / f"{years}"
+        printed = done("tables", scored, "--out", out, f"--transition-years {years}").stdout
+        assert (f"no transitions, for which {years + 1} years" in " ".join(printed.split())) == said
+        assert pl.read_csv(out / "transitions.csv").is_empty() == said
 
 
 def test_a_rare_cell_and_others_that_would_reveal_it_are_hidden_in_all_years(
