@@ -334,14 +334,16 @@ def read_pension_rule(text: str) -> PensionSource:
 
     Raises UsageError if the file cannot be read or is no rule.
     """
-    if not text.endswith((".yaml", ".yml")):
+    if not text.lower().endswith((".yaml", ".yml")):
         return PensionSource(text)
     path = Path(text)
     try:
-        source = PensionSource(path.read_text(encoding="utf-8").rstrip() + "\n")
+        source = PensionSource(path.read_text(encoding="utf-8-sig").rstrip() + "\n")
         source.file = path.name
     except (OSError, UnicodeDecodeError):
-        raise UsageError(f"{path.name} cannot be read as text.") from None
+        raise UsageError(
+            f"{text} cannot be read. Check its path, and save it as UTF-8 text."
+        ) from None
     pension_rule(source, path.name)
     return source
 

@@ -76,12 +76,15 @@ def test_a_number_that_begins_later_is_the_default_before(
 
 
 def test_the_command_line_reads_a_file_and_a_name(tmp_path: Path) -> None:
-    file = tmp_path / "own.yaml"
-    file.write_text(OWN)
-    assert read_pension_rule(str(file)) == OWN
+    for name in ("own.yaml", "OWN.YML"):
+        file = tmp_path / name
+        file.write_text(OWN, encoding="utf-8-sig")
+        assert read_pension_rule(str(file)) == OWN
     assert read_pension_rule("se") == "se"
-    with pytest.raises(UsageError, match="cannot be read as text"):
-        read_pension_rule(str(tmp_path / "none.yaml"))
+    (tmp_path / "wide.yaml").write_text(OWN, encoding="utf-16")
+    for name in ("none.yaml", "wide.yaml"):
+        with pytest.raises(UsageError, match=f"{name} cannot be read. Check its path, and save"):
+            read_pension_rule(str(tmp_path / name))
 
 
 @pytest.mark.parametrize(
