@@ -31,6 +31,7 @@ from saga.errors import Problem, UsageError
 from saga.files.atomic import FolderInUseError, file_lock
 
 _CONNECT_SECONDS = 5.0  # between two attempts to reach the queue
+_QUEUE_SECONDS = 10.0  # longest wait for an answer of the queue
 _END_SECONDS = 5.0  # that a worker has to end before it is killed
 _MEASURE_SECONDS = 5.0  # between two readings of the metrics of jobs
 _FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or what a user may take of it
@@ -139,8 +140,11 @@ class JobService:
         if queue is None:
             raise QueueError("The job queue is not connected yet. Try again in a few seconds.")
         try:
-            return await anyio.to_thread.run_sync(question, queue, limiter=self._threads)
-        except UNAVAILABLE as error:
+            with anyio.fail_after(_QUEUE_SECONDS):
+                return await anyio.to_thread.run_sync(
+                    question, queue, limiter=self._threads, abandon_on_cancel=True
+                )
+        except (*UNAVAILABLE, TimeoutError) as error:
             self._log.error("job_queue_unavailable", error=type(error).__name__)
             message = "The database of the jobs does not answer. Try again in a minute."
             raise QueueError(message) from None
@@ -153,6 +157,7 @@ class JobService:
         Raises:
             ProblemError: Status 422 if the Idempotency-Key belongs to another request, 429 if the
                 holder has too many jobs.
+            QueueError: The queue fails; a new job is then gone with its persons.
         """
         stated = options.model_dump(mode="json", exclude_unset=True, exclude={"persons", "file"})
         upload.digest.update(json.dumps([upload.path.suffix, stated], sort_keys=True).encode())
@@ -170,7 +175,13 @@ class JobService:
             upload.discard()
             if earlier.digest != order.digest:
                 raise refused("idempotency-key")
-        await self._ask(lambda queue: queue.submit(earlier or order))
+        try:
+            await self._ask(lambda queue: queue.submit(earlier or order))
+        except QueueError:
+            if earlier is None:  # nobody knows its name, and it would count as one of the holder
+                folder = self.folders.folder(order.id)
+                await anyio.to_thread.run_sync(self.folders.remove, folder)
+            raise
         return self.find(order.id, holder), earlier is None
 
     def _place(self, upload: Upload, order: JobOrder) -> JobOrder | None:

@@ -44,7 +44,9 @@ _FAILURE_PAUSES = (2.0, 4.0, 8.0, 16.0, 32.0)  # before a job is tried again, if
 _IN_QUEUE = ("ENQUEUED", "PENDING", "DELAYED")  # status of a run that waits or is computed
 _ADOPT_SECONDS = 2.0  # between two searches for workers that have ended
 _SWEEP_SECONDS = 30.0  # between two deletions of what has expired
-_ORPHAN_SECONDS = 600.0  # an older folder without an order is of a job that was deleted
+# An older folder without an order is of a job that was deleted; an older job without a run is of a
+# process that ended before it reached the queue.
+_ORPHAN_SECONDS = 600.0
 _UPLOAD_SECONDS = 24 * 3600  # an older upload belongs to a process that was killed
 
 
@@ -186,7 +188,7 @@ def adopt_jobs(folders: JobFolders) -> None:
 def sweep_jobs(folders: JobFolders, keep_seconds: float) -> None:
     """Delete expired jobs, their entries in the queue, and uploads that were cut off.
 
-    A job whose run has ended without an outcome has failed.
+    A job whose run has ended without an outcome, or that has none, has failed.
     """
     entries = DBOS.list_workflows(name=WORKFLOW, load_input=False, load_output=False)
     status, now = {entry.workflow_id: entry.status for entry in entries}, time.time()
@@ -213,9 +215,9 @@ def _end_of(job: Job, status: str | None, now: float) -> float:
     """When a job has ended, whose run has this status in the queue; now if it goes on."""
     if job.outcome is not None:
         return job.outcome.finished
-    if status is None:  # it never reached the queue
-        return datetime.fromisoformat(job.order.created).timestamp()
-    if status not in _IN_QUEUE:  # its run ended with an error
+    created = datetime.fromisoformat(job.order.created).timestamp()
+    is_on_its_way = status is None and now < created + _ORPHAN_SECONDS
+    if status not in _IN_QUEUE and not is_on_its_way:  # its run failed, or it never had one
         job.folder.finish("failed", problem=INTERRUPTED)
         job.folder.discard_data()
     return now

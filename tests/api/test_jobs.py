@@ -9,10 +9,12 @@ import io
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 import httpx
 import polars as pl
@@ -29,6 +31,7 @@ from saga.api.jobs.job_folders import (
     State,
 )
 from saga.api.jobs.job_process import _expected_bytes, run_job
+from saga.api.jobs.job_queue import UNAVAILABLE, JobQueue
 from saga.api.logs import make_logger
 from saga.api.request_models import JobOptions
 from saga.api.settings import Settings
@@ -492,6 +495,60 @@ def test_a_job_is_cancelled_although_the_disk_is_full(
         assert service.client.get(address).status_code == 404
         assert not list((tmp_path / "jobs" / "jobs").iterdir())
         assert not list((tmp_path / "jobs").rglob("persons.*"))
+
+
+def fail(error: Exception) -> NoReturn:
+    raise error
+
+
+@pytest.mark.parametrize(
+    "submit",
+    [
+        *(lambda *_, kind=kind: fail(kind("secret")) for kind in UNAVAILABLE),
+        lambda *_: time.sleep(0.5),
+    ],
+    ids=["database", "queue", "silence"],
+)
+def test_of_a_job_that_the_queue_does_not_take_nothing_remains(
+    start: Start,
+    tiny_bundle: Path,
+    persons: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    submit: Callable[..., None],
+) -> None:
+    """Its client has no name of it to delete it, and tries again until no job is left to it."""
+    settings = Settings(bundle=tiny_bundle, jobs=tmp_path, job_workers=0, max_jobs=2)
+    with start(settings) as service:
+        first = post_when_connected(service, persons)
+        monkeypatch.setattr(job_service, "_QUEUE_SECONDS", 0.1)
+        with monkeypatch.context() as failing:
+            failing.setattr(JobQueue, "submit", submit)
+            answers = [post(service, persons, "") for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [503] * 3
+        assert "secret" not in answers[0].text
+        kept = [path.name for path in (tmp_path / "jobs").iterdir()]
+        assert kept == [first.json()["id"]]
+        monkeypatch.undo()
+        assert post(service, persons, "").status_code == 202
+
+
+@pytest.mark.parametrize(("age", "state"), [(60, "queued"), (3_600, "failed")])
+def test_a_job_that_never_reached_the_queue_ends(
+    worker: JobFolder, age: int, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was killed between the two; a young one may be on its way."""
+    order = worker.read(JobOrder)
+    assert order is not None
+    created = datetime.now(UTC) - timedelta(seconds=age)
+    worker.write(replace(order, created=created.isoformat()))
+    (worker.path / "persons.parquet").touch()
+    monkeypatch.setattr(job_worker, "DBOS", SimpleNamespace(list_workflows=lambda **_: []))
+    job_worker.sweep_jobs(JobFolders(worker.path.parents[1]), 72 * 3600)
+    job = worker.job()
+    assert job is not None
+    assert job.state == state
+    assert (worker.path / "persons.parquet").exists() == (state == "queued")
 
 
 def test_a_job_does_not_exist_for_another_holder(
