@@ -185,5 +185,4 @@ def test_a_quota_refills_with_time_and_is_apart_by_holder() -> None:
 
 
 def test_without_a_quota_no_call_is_refused() -> None:
-    quotas = Quotas(None)
-    assert [quotas.take("A") for _ in range(3)] == [{}, {}, {}]
+    assert list(map(Quotas(None).take, "AAA")) == [{}, {}, {}]

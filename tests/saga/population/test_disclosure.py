@@ -7,9 +7,10 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from differencing import Bools, Floats, possible_range
+from differencing import possible_range
 from scipy.optimize import milp
 
+from saga.arrays import Bools, Floats
 from saga.errors import UsageError
 from saga.population import disclosure
 from saga.population.disclosure import DisclosureRules, ProgramTime, suppress
