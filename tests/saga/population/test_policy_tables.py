@@ -130,8 +130,8 @@ def test_the_sum_of_all_persons_is_printed(scored: Path, panel: Path, tmp_path: 
     lifetimes = " ".join(printed.split()).split(heading)[1]
     mean = _one(table, statistic="lifetime_mean", sex=TOTAL)
     scale, unit = unit_of(mean["upper_90"])
-    after = lifetimes.split("90 % from to")[1]
-    numbers = [float(number.replace(",", "")) for number in re.findall(r"[\d.,]+", after)[:3]]
+    _, amounts = lifetimes.split("90 % from to")
+    numbers = [float(number.replace(",", "")) for number in re.findall(r"[\d.,]+", amounts)[:3]]
     assert lifetimes.startswith(unit)
     assert numbers == pytest.approx(
         [mean[name] / scale for name in ("value", "lower_90", "upper_90")], rel=5e-3
@@ -151,8 +151,8 @@ def test_printed_sums_have_the_texts_of_the_page_and_end_alike(tmp_path: Path) -
     assert len({len(line) for line in table}) == 1, "right-aligned"
     for years, said in ((2, False), (3, True), (99, True)):  # the tables have three
         out = tmp_path / f"{years}"
-        printed = done("tables", scored, "--out", out, f"--transition-years {years}").stdout
-        assert (f"no transitions, for which {years + 1} years" in " ".join(printed.split())) == said
+        told = done("tables", scored, "--out", out, f"--transition-years {years}").stdout
+        assert (f"no transitions, for which {years + 1} years" in " ".join(told.split())) == said
         assert pl.read_csv(out / "transitions.csv").is_empty() == said
 
 
