@@ -120,10 +120,10 @@ export function describeYear(row, unit) {
 /** What a change does to the forecast of a year. */
 export function describeChange(before, after, label) {
   const [old, changed] = [before, after].map((row) => row.quantiles["0.5"]);
-  const difference = Math.abs(changed - old);
-  const move = difference < 1 ? "does not move"
-    : about(changed) === about(old) ? "hardly moves"
-    : `is ${about(difference)} ${changed > old ? "higher" : "lower"} (${about(old)} becomes ${about(changed)})`;
+  const apart = Math.abs(Number(changed.toPrecision(3)) - Number(old.toPrecision(3))); // of the amounts as they are shown
+  const move = Math.abs(changed - old) < 1 ? "does not move"
+    : apart === 0 ? "hardly moves"
+    : `is ${about(apart)} ${changed > old ? "higher" : "lower"} (${about(old)} becomes ${about(changed)})`;
   return `With ${label}, the median in ${after.year} ${move}, and the chance of no earnings goes from ` +
     `${share(before.p_zero)} to ${share(after.p_zero)}.`;
 }
