@@ -174,10 +174,9 @@ class Calibrator:
         it was not calibrated, with the next higher one.
         """
         fitted = self.coverage if self.has_sets or self.fold_counts else ()
-        if not fitted:
-            return [False] * len(coverage)
-        nearest = [min((c for c in fitted if c >= share), default=fitted[-1]) for share in coverage]
-        return [self.thresholds.guarantee_at(1, share) != "none" for share in nearest]
+        has_set = {c for c in fitted if self.thresholds.guarantee_at(1, c) != "none"}
+        higher = [[c for c in fitted if c >= share] or fitted[-1:] for share in coverage]
+        return [not has_set.isdisjoint(shares[:1]) for shares in higher]
 
     @property
     def furthest_horizons(self) -> dict[float, int]:

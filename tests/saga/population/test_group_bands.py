@@ -45,9 +45,8 @@ def test_weights_count_as_so_many_persons_and_formulas_are_those_of_textbooks() 
     expanded = np.repeat(earnings, weights, axis=0)
     values = {name: s.values for name, s in _statistics(earnings, weights.astype(float)).items()}
     assert values.keys() == GROUP_STATISTICS.keys()
-    further = PersonPaths(earnings, weights.astype(float), np.arange(40)).statistics(
-        None, np.arange(40)
-    )
+    of_amounts = PersonPaths(earnings, weights.astype(float), np.arange(40))
+    further = of_amounts.statistics(None, np.arange(40))
     assert further.keys() == {"persons", "total", "mean"}  # of amounts beside the earnings
     assert all((further[name].values == values[name]).all() for name in further)
     n = len(expanded)

@@ -151,8 +151,8 @@ def test_printed_sums_have_the_texts_of_the_page_and_end_alike(tmp_path: Path) -
     assert len({len(line) for line in table}) == 1, "right-aligned"
     for years, said in ((2, False), (3, True), (99, True)):  # the tables have three
         out = tmp_path / f"{years}"
-        told = done("tables", scored, "--out", out, f"--transition-years {years}").stdout
-        assert (f"no transitions, for which {years + 1} years" in " ".join(told.split())) == said
+        text = done("tables", scored, "--out", out, f"--transition-years {years}").stdout
+        assert (f"no transitions, for which {years + 1} years" in " ".join(text.split())) == said
         assert pl.read_csv(out / "transitions.csv").is_empty() == said
 
 
