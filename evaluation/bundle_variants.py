@@ -38,6 +38,9 @@ class Variant(BaseModel):
     bundle: Path
 
 
+_VARIANTS = Annotated[list[Variant], Field(min_length=1)]
+
+
 def read_variants(file: Path) -> pl.DataFrame:
     """The rows of a YAML file, a list of mappings with the fields of `Variant`.
 
@@ -46,8 +49,7 @@ def read_variants(file: Path) -> pl.DataFrame:
     """
     content = read_yaml(file.read_text(encoding="utf-8"), f"{file} cannot be read", "variants")
     try:
-        some = TypeAdapter(Annotated[list[Variant], Field(min_length=1)])
-        rows = some.validate_python(content)
+        rows = TypeAdapter(_VARIANTS).validate_python(content)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "the file"

@@ -313,8 +313,8 @@ def check_laws(laws: Sequence[PensionLaw], first_age: int) -> None:
     fix = "Compare rules of one kind, such as a rule and a file that has it as `base`."
     _refuse([("kind", kinds[0] != kinds[1], why, fix)], changed.place)
     for law in laws:
-        given = law.rule.parameters.get("index_age", {0: PARAMETERS["index_age"].default})
-        age = min(given.values())
+        dated = law.rule.parameters.get("index_age", {0: PARAMETERS["index_age"].default})
+        age = min(dated.values())
         is_late = law.rule.formula == "best_years" and first_age > age
         why = f"earnings are indexed to age {age:g}, before the first age that counts, {first_age}"
         _refuse([("index_age", is_late, why, "Count from an earlier age.")], law.place)
