@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
@@ -209,10 +210,14 @@ class Service:
             if is_json and len(body) <= _SMALL_BODY:
                 content = decode(body)
             else:
-                async with self._parsers.turn(ticket.holder):
-                    content = await anyio.to_thread.run_sync(decode, body)
+                content = await self.read_in_turn(ticket.holder, partial(decode, body))
             self.metrics.observe_stage("parse", time.perf_counter() - start)
             return content
+
+    async def read_in_turn(self, holder: str, read: Callable[[], ContentT]) -> ContentT:
+        """What `read` makes, in a thread, of what a holder sent; holders take turns."""
+        async with self._parsers.turn(holder):
+            return await anyio.to_thread.run_sync(read)
 
     def _read_panels(self, sent: list[SentFrame]) -> list[RequestPanel | SagaError]:
         return read_panels(self.forecaster.transforms, self.forecaster.facts, sent)

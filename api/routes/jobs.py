@@ -6,10 +6,10 @@ import asyncio
 import hashlib
 import os
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
-import anyio.to_thread
 import polars as pl
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi import Path as PathParameter
@@ -146,11 +146,11 @@ async def _receive_json(
 async def _check(options: JobOptions, service: Service, caller: Caller) -> None:
     """Refuse a job whose options contradict each other or the bundle, or that may not be recorded.
 
-    A pension rule is read in a thread: other calls do not wait for a long one.
+    A pension rule is read in turn, as a large body: other calls do not wait for many long ones.
     """
     typed = options.request
     if not isinstance(typed, PopulationRequest):
-        await anyio.to_thread.run_sync(service.forecaster.check, typed)
+        await service.read_in_turn(caller.holder, partial(service.forecaster.check, typed))
     if options.record:
         check_scope(caller, "record")
         if service.ledger_access is None:

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from saga.api.codecs import ARROW_STREAM, CSV, PARQUET
+from saga.api.codecs import ARROW_STREAM, CSV, JSON, PARQUET
 from saga.api.jobs.job_folders import JobFolders
 from saga.api.key_file import revoke_key
 
@@ -328,16 +328,20 @@ def parquet(columns: dict[str, Any]) -> bytes:
     return content.getvalue()
 
 
-def test_tables_and_outcomes_of_one_holder_do_not_keep_another_out(
-    holders: Holders, figures: Figures
+@pytest.mark.parametrize("flooded", [("/v1/outcomes", "/v1/forecasts"), ("/v1/jobs",)])
+def test_tables_outcomes_and_rules_of_one_holder_do_not_keep_another_out(
+    holders: Holders, figures: Figures, flooded: tuple[str, ...]
 ) -> None:
-    """One key sends tables that take long to check or to enter, each as soon as it is answered."""
+    """One key sends what takes long to check or to enter, each as soon as it is answered."""
     n = 100_000
     columns = {"person_id": [f"X{i}" for i in range(n)], "year": [2023] * n, "earnings": [1e5] * n}
     long_texts = dict.fromkeys([f"c{i}" for i in range(95)], ["ab"] * (n // 2))
+    rule = f"title: long\na: [{'{a: 1},' * 2_800}1]\n"
+    rules = {"rule": rule, "reform": f"{rule}# another\n"}
     floods = {
         "/v1/outcomes": parquet(columns),
         "/v1/forecasts": parquet(long_texts | {"person_id": ["X" * 65] * (n // 2)}),
+        "/v1/jobs": json.dumps({"file": "people.csv", "product": "pensions"} | rules).encode(),
     }
     person = {"year": [2023], "birth_year": [1980], "earnings": [1e5], "person_id": ["A"]}
     own = {
@@ -349,9 +353,11 @@ def test_tables_and_outcomes_of_one_holder_do_not_keep_another_out(
     def flood(path: str) -> None:
         with holders.served.client(headers=holders.headers["one"]) as client:
             while not stop.is_set():
-                client.post(path, content=floods[path], headers={"Content-Type": PARQUET})
+                kind = JSON if path == "/v1/jobs" else PARQUET
+                client.post(path, content=floods[path], headers={"Content-Type": kind})
 
-    threads = [threading.Thread(target=flood, args=[path]) for path in [*floods] * 24]
+    n_threads = 48 // len(flooded)
+    threads = [threading.Thread(target=flood, args=[path]) for path in flooded * n_threads]
     for thread in threads:
         thread.start()
     try:
@@ -372,7 +378,7 @@ def test_tables_and_outcomes_of_one_holder_do_not_keep_another_out(
         headers={**holders.headers["two"], "Content-Type": CSV},
     )
     assert answer.status_code == 200, answer.text
-    name = "48 connections with large tables of a holder"
+    name = f"48 connections with {' and '.join(flooded)} of a holder"
     refused = sum(status != 200 for status in statuses)
     figures.at_most(f"{name}: of 8 calls of another refused", refused, 0)
     figures.at_most(f"{name}: the slowest of them", max(seconds), 5, "s")
