@@ -204,7 +204,7 @@ def _script(*answers: Answered) -> Iterator[Script]:
                 self.close_connection = True
                 return
             self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
@@ -549,43 +549,24 @@ def test_a_download_that_breaks_is_continued_or_is_a_service_error(
     tmp_path: Path, *, resumes: bool
 ) -> None:
     """The server sends 400 bytes a call of 1,000; one that has no ranges never comes further."""
-    content, ranges = bytes(range(250)) * 4, []
+    content, clock = bytes(range(250)) * 4, Clock()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked = self.headers.get("range")
-            ranges.append((asked, self.headers.get("if-range")))
-            start = int(asked[6:-1]) if asked and resumes else 0
-            self.send_response(206 if start else 200)
-            self.send_header("Content-Type", "application/vnd.apache.parquet")
-            self.send_header("ETag", '"one"')
-            self.send_header("Content-Length", str(len(content) - start))
-            self.end_headers()
-            self.wfile.write(content[start : start + 400])
+    def part(start: int) -> Answered:
+        headers = {"Content-Type": "application/vnd.apache.parquet", "ETag": '"one"'}
+        headers |= {"Content-Length": str(len(content) - start)}
+        return (206 if start else 200, headers, content[start : start + 400])
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    clock = Clock()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=[0.01]).start()
-        try:
-            url = f"http://127.0.0.1:{server.server_address[1]}"
-            with Client(url, retries=clock.retries(30.0)) as client:
-                job = client.job("a" * 32)
-                if resumes:
-                    assert job.save(tmp_path / "result.parquet").read_bytes() == content
-                    assert ranges == [
-                        (None, None),
-                        ("bytes=400-", '"one"'),
-                        ("bytes=800-", '"one"'),
-                    ]
-                else:
-                    with pytest.raises(UnreachableError):
-                        job.save(tmp_path / "result.parquet")
-                    assert list(tmp_path.iterdir()) == []
-        finally:
-            server.shutdown()
+    answers = [part(start) for start in (0, 400, 800)] if resumes else [part(0)] * 60
+    with _script(*answers) as script, Client(script.url, retries=clock.retries(30.0)) as client:
+        job = client.job("a" * 32)
+        if resumes:
+            assert job.save(tmp_path / "result.parquet").read_bytes() == content
+            sent = [(call.get("range"), call.get("if-range")) for call in script.headers]
+            assert sent == [(None, None), ("bytes=400-", '"one"'), ("bytes=800-", '"one"')]
+        else:
+            with pytest.raises(UnreachableError):
+                job.save(tmp_path / "result.parquet")
+            assert list(tmp_path.iterdir()) == []
     assert clock.now <= 60
 
 

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,8 +19,8 @@ from saga.api.app import create_app
 from saga.api.settings import Settings
 
 from saga.forecast_warnings import WarningCode
+from tests.api.test_jobs import await_end
 from tests.conftest import Running
-from tests.waiting import awaited
 
 CONFIG = Path(__file__).parents[2] / "examples" / "openapi-python-client.yaml"
 
@@ -135,19 +134,9 @@ def test_every_operation_answers_its_example(
                 asked += 1
                 if path == "/v1/jobs":
                     job = answer.json()["id"]
-                    awaited(partial(_has_succeeded, service, job), 120)
-                    files = _state(service, job)["links"]["files"]
+                    files = await_end(service, job)["links"]["files"]
                     place = {"job_id": job, "file": files[0].rsplit("/", 1)[1]}
     assert asked > len(operations)
-
-
-def _state(service: Running, job: str) -> dict[str, Any]:
-    view: dict[str, Any] = service.client.get(f"/v1/jobs/{job}").json()
-    return view
-
-
-def _has_succeeded(service: Running, job: str) -> bool:
-    return bool(_state(service, job)["state"] == "succeeded")
 
 
 def _examples(operation: dict[str, Any], components: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -125,43 +126,36 @@ def test_the_ways_back_read_years_and_quantiles() -> None:
     assert_frame_equal(exchange.from_darts({"a": darts()}), table)
 
 
+GLUONTS, DARTS = exchange.from_gluonts, exchange.from_darts
+
+
 @pytest.mark.parametrize(
-    ("forecasts", "reason"),
+    ("read", "forecasts", "reason"),
     [
-        ([gluonts(item=None)], "no person"),
-        ([gluonts(item=1.0)], "no person"),
-        ([gluonts(freq="M")], "frequency M"),
-        ([gluonts(freq="2Y-DEC")], "frequency 2Y"),
-        ([gluonts(key="middle")], "middle names no quantile"),
-        ([gluonts(ndim=2)], "several series"),
-        ([gluonts(), gluonts()], "several forecasts of 2023"),
-        ([SimpleNamespace(samples=np.ones((9, 2)))], "samples"),
-        ([], "no forecasts"),
+        (GLUONTS, [gluonts(item=None)], "no person"),
+        (GLUONTS, [gluonts(item=1.0)], "no person"),
+        (GLUONTS, [gluonts(freq="M")], "frequency M"),
+        (GLUONTS, [gluonts(freq="2Y-DEC")], "frequency 2Y"),
+        (GLUONTS, [gluonts(key="middle")], "middle names no quantile"),
+        (GLUONTS, [gluonts(ndim=2)], "several series"),
+        (GLUONTS, [gluonts(), gluonts()], "several forecasts of 2023"),
+        (GLUONTS, [SimpleNamespace(samples=np.ones((9, 2)))], "samples"),
+        (GLUONTS, [], "no forecasts"),
+        (DARTS, {"a": darts(freq="MS")}, "frequency MS"),
+        (DARTS, {"a": darts(freq="2YS-JAN")}, "frequency 2YS"),
+        (DARTS, {"a": darts(freq=1)}, "frequency 1"),
+        (DARTS, {"a": darts(component="wage")}, "wage names no quantile"),
+        (DARTS, {"a": darts(n_samples=9)}, "samples"),
+        (DARTS, {None: darts()}, "no person"),
+        (DARTS, {}, "no forecasts"),
+        (DARTS, [darts()], "dictionary"),
     ],
 )
-def test_forecasts_of_gluonts_without_yearly_quantiles_are_refused(
-    forecasts: list[Any], reason: str
+def test_forecasts_without_yearly_quantiles_are_refused(
+    read: Callable[[Any], object], forecasts: Any, reason: str
 ) -> None:
     with pytest.raises(UsageError, match=reason):
-        exchange.from_gluonts(forecasts)
-
-
-@pytest.mark.parametrize(
-    ("series", "reason"),
-    [
-        ({"a": darts(freq="MS")}, "frequency MS"),
-        ({"a": darts(freq="2YS-JAN")}, "frequency 2YS"),
-        ({"a": darts(freq=1)}, "frequency 1"),
-        ({"a": darts(component="wage")}, "wage names no quantile"),
-        ({"a": darts(n_samples=9)}, "samples"),
-        ({None: darts()}, "no person"),
-        ({}, "no forecasts"),
-        ([darts()], "dictionary"),
-    ],
-)
-def test_series_of_darts_without_yearly_quantiles_are_refused(series: Any, reason: str) -> None:
-    with pytest.raises(UsageError, match=reason):
-        exchange.from_darts(series)
+        read(forecasts)
 
 
 @pytest.mark.exchange

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 import yaml
 
-from saga.data.mapping_file import load_mapping
+from saga.data.mapping_file import load_mapping, shipped_mappings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
@@ -305,6 +305,11 @@ def test_parts_of_other_shipped_sums_that_some_files_lack_are_told(tmp_path: Pat
     for year, lost in ((2015, []), (2016, ["Barn4_6"])):
         _lisa(year).drop(lost).write_csv(tmp_path / f"LISA{year}.csv")
     assert read_panel(tmp_path, mapping="lisa", prices=2022).meta.partly == {"Barn4_6": "1 of 2"}
+
+
+def test_an_unknown_name_lists_the_shipped_mappings() -> None:
+    with pytest.raises(UsageError, match=", ".join(shipped_mappings())):
+        load_mapping("no-such")
 
 
 def test_the_first_known_alternative_counts_and_sums_skip_unknown_parts(tmp_path: Path) -> None:
