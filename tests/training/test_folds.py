@@ -197,7 +197,7 @@ def test_a_final_bundle_learns_from_everybody_and_has_the_report_of_its_sibling(
         sibling, tmp_path / "sibling", command="", diagnostics=report.to_table()
     )
     other = Panel.of(panel.frame, replace(panel.meta, panel_id="other"))
-    with pytest.raises(UsageError, match="on the panel toy, not on other"):
+    with pytest.raises(UsageError, match="on the panel toy, not on the panel other"):
         train_final(other, tmp_path / "f", sibling, run=QUIET)
 
     final = train_final(panel, tmp_path / "f", sibling, run=QUIET)

@@ -92,16 +92,16 @@ def test_a_drawn_history_is_one_for_all_seeds_and_another_than_swedens() -> None
 
 def test_wages_of_drawn_histories_respond_to_the_prices_that_are_recorded() -> None:
     slopes = []
-    for number in range(80):
+    for number in range(40):
         frame = build_economy(1989, 2022, P, history=number).to_frame(1989, 2022)
         rise, inflation = np.diff(frame["unemployment"]), frame["inflation"][1:].to_numpy()
         causes = np.column_stack([np.ones(33), rise, inflation])
         growth = frame["real_wage_growth"][1:].to_numpy()
         slopes.append(np.linalg.lstsq(causes, growth, rcond=None)[0][1:])
-    error = np.std(slopes, axis=0, ddof=1) / np.sqrt(80)
+    error = np.std(slopes, axis=0, ddof=1) / np.sqrt(40)
     expected = P.growth_on_unemployment, P.growth_on_inflation
     assert (np.abs(np.mean(slopes, axis=0) - expected) < 3 * error).all()
-    assert error.max() < 0.05  # so that no response at all is seen
+    assert error.max() < 0.07  # so that no response at all is seen
 
 
 def test_a_future_continues_the_trends_of_its_history() -> None:
