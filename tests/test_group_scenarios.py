@@ -63,6 +63,7 @@ def test_a_gap_that_closes_raises_women_beside_men(bundle: Path, register_panel:
     assert (growth["male"] < 1).all()
 
 
+@pytest.mark.thorough
 def test_every_door_gives_the_same_forecast(
     bundle: Path,
     register_panel: Panel,

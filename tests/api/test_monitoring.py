@@ -31,6 +31,7 @@ def _expressions() -> list[str]:
     return panels + [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
 
 
+@pytest.mark.thorough
 def test_every_metric_of_the_dashboard_and_the_alerts_exists(
     start: Callable[[Settings], AbstractContextManager[Running]], tiny_bundle: Path, tmp_path: Path
 ) -> None:

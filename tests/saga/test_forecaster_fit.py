@@ -101,7 +101,7 @@ def test_a_fitted_forecaster_reads_the_names_that_it_was_told(
         saga.fit(fitted.panel(columns), id="pid")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_forecaster_reads_later_frames_as_the_first_or_refuses_them(
     fitted: Forecaster, columns: Columns, config: Path, tmp_path: Path
 ) -> None:
