@@ -19,7 +19,7 @@ class GroupStatistic:
         meaning: What it is, as the heading of its table.
         unit: "amount", or "gap" if it may be negative, in money; "share" and "coefficient" are from
             0 to 1.
-        like: The statistic whose relative model error it has; None: its own.
+        like: The statistic whose model error it is taken to have; None: its own.
     """
 
     meaning: str

@@ -127,7 +127,7 @@ class ModelError:
             statistic: Its name in tables.
             of: "everybody" or "groups".
             horizons: Years ahead.
-            size: The forecast (`PathStatistic.size`).
+            size: The forecast, of a gap the mean of both groups (`PathStatistic.size`).
         """
         if statistic == "persons":
             return 0.0

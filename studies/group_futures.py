@@ -3,17 +3,17 @@
     python -m studies.group_futures BUNDLE [--histories 20] [--futures 20] [--persons 6000]
         [--paths 200] [--seed 0] [--told] [--out build/group_futures]
 
-Each history, numbered from --seed on, is a register of --persons persons with an economy and trends
-of its own up to 2022, and --futures futures after it (`saga.register.simulation.realised_trends`).
-Persons of 20 to 60 in 2022 are forecast from their records. The macro process and the past of
-groups are fitted to the history, with priors from countries that feed no future; the rest is the
-bundle's, with the model's own error if the bundle stores vintages. Too few persons tell nothing of
-groups, and then none are drawn. With --told the macro series of each future are known. Over the
-persons with an outcome in a future, the mean, the share of zeros, the ratio of men's mean to
-women's, and for all persons quantiles of positive earnings, the Gini coefficient, the spread of
-changes since the year before (logs of earnings above the floor) and the correlation of ranks with
-those five years before are compared with their values on each path, and lifetimes (sums up to 64,
-discounted at 2 %) likewise; horizon 0 stands for these.
+Each history, numbered from --seed on (modulo 100,000 less --histories), is a register of --persons
+persons with an economy and trends of its own up to 2022, and --futures futures after it
+(`saga.register.simulation.realised_trends`). Persons of 20 to 60 in 2022 are forecast from their
+records. The macro process and the past of groups are fitted to the history, with priors from
+countries that feed no future; the rest is the bundle's, with the model's own error if the bundle
+stores vintages. Too few persons tell nothing of groups, and then none are drawn. With --told the
+macro series of each future are known. Over the persons with an outcome in a future, the mean, the
+share of zeros, the ratio of men's mean to women's, and for all persons quantiles of positive
+earnings, the Gini coefficient, the spread of changes since the year before (logs of earnings above
+the floor) and the correlation of ranks with those five years before are compared with their values
+on each path, and lifetimes (sums up to 64, discounted at 2 %) likewise; horizon 0 stands for these.
 
 Bias is that of the mean over paths: relative, of zeros in points. Coverage is that of the 90 % band
 over paths and of the model's error, as in group tables. Futures of one history are not independent,
@@ -66,7 +66,8 @@ LAST_YEAR, YEARS = 2022, 44  # of the records; to age 64 from 20
 MIN_PERSONS = 30  # of a group
 AGES = (35, 50)  # at which the middle and the older begin
 TABLE_NAMES = {"mean": "mean", "zeros": "zero_share", "ratio": "mean_ratio"}
-CHANCE = 0.05
+WITH_ERROR = TABLE_NAMES | {"gini": "gini"}  # of which vintages show the model's own error
+CHANCE = 0.05  # below this p a cell is on the page
 MOBILITY = 5  # years between the ranks that are correlated
 # Files of a bundle that paths depend on; its stored vintages only stretch the bands.
 FORECAST_FILES = ("model.safetensors", "transforms.json", "macro.json", "calibration.parquet")
@@ -225,7 +226,7 @@ def judged(rows: pl.DataFrame, error: ModelError | None) -> pl.DataFrame:
     def stretch(row: dict[str, Any]) -> float:
         of = EVERYBODY if row["group"] == "all" else GROUPS
         years = [row["horizon"]] if row["horizon"] else range(1, YEARS + 1)
-        name = (TABLE_NAMES | {"gini": "gini"}).get(row["statistic"])
+        name = WITH_ERROR.get(row["statistic"])
         sd = error.sd(name, of, years, row["mean"]) if error and name else None
         return float(np.sqrt(1 + (sd / row["sd"]) ** 2)) if sd and row["sd"] else 1.0
 
@@ -318,6 +319,7 @@ def share_text(row: dict[str, Any], name: str) -> str:
 
 def page_of(rows: pl.DataFrame, error: ModelError | None) -> str:
     """Tables in Markdown: figures of group tables, of paths, and cells that bands do not hold."""
+    # Hardly anybody never works again.
     yearly = (pl.col("horizon") != LIFETIME) | (pl.col("statistic") != "zeros")
     every, without = (judged(rows, of).filter(yearly) for of in (error, None))
     tabled = pl.col("statistic").is_in(list(TABLE_NAMES))

@@ -24,8 +24,8 @@ from saga.model import ModelConfig
 from saga.model.config import CheckedOptions, Count
 
 # Distributions with further configurations: a package of each has a folder `configs`.
-_PARTS = ("model", "masking")  # tables of options
 _GROUP = "saga.configs"
+_PARTS = ("model", "masking")  # tables of options
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 AUTO, NO_SOURCE = "auto", "none"
 _FEW, _MANY, _VERY_MANY = 1_000, 20_000, 100_000  # training persons

@@ -40,9 +40,9 @@ def rights_table(
     with a reform also difference_rights and so on, on the same paths), mean, one q.. per quantile,
     lower_, upper_ and guarantee_ for each coverage, unknown_years, basis. Intervals are the central
     ones of the paths, as those of present values without calibrated sets (none where too few
-    persons calibrate). Ratios are over the paths
-    on which they exist, and have no mean, which a few paths with hardly any earnings would decide.
-    Everything is null if earnings of a year are unknown.
+    persons calibrate). Ratios are over the paths on which they exist, and have no mean, which a few
+    paths with hardly any earnings would decide. Everything is null if earnings of a year are
+    unknown.
 
     The laws are the rule and the reform, if there is one, each with its wages. A law knows the
     years from its own first one on, so a rule and the difference add up to the reform alone.

@@ -251,8 +251,8 @@ def _draw(
 ) -> Iterator[tuple[int, MacroRates]]:
     """Draw `years` from the Markov-switching process around a resampled trend of growth.
 
-    Growth responds to inflation, to that which is known if it is: the panel records it, so a
-    forecaster can learn the response.
+    Growth responds to inflation. Where that is known, the panel records it, and a forecaster can
+    learn the response.
     """
     first = years.start
     unemployment, _, inflation = before[first - 1]
