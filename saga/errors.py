@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Self
 
 
@@ -113,3 +114,10 @@ class BudgetError(SagaError):
     """The requested work exceeds what one synchronous call may cost (HTTP 413)."""
 
     title = "Too much work for one call"
+
+
+def with_nearest(fix: str, name: object, names: Iterable[str]) -> str:
+    """The fix for an unknown name, with the one of `names` that it may be misspelt from."""
+    by_lower = {known.lower(): known for known in names}
+    near = get_close_matches(str(name).strip().lower(), by_lower, n=1)
+    return f"{fix} Is it {by_lower[near[0]]}?" if near else fix

@@ -10,7 +10,6 @@ may hold several series. Amounts of year t are multiplied by index[base] / index
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import math
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from saga.data.csv_text import LineFault, find_separator, require_whole_rows, rows_of
-from saga.errors import InputError, Problem
+from saga.errors import InputError, Problem, with_nearest
 
 PRICE_BASE = "price base amounts"
 INCOME_BASE = "income base amounts"
@@ -378,9 +377,8 @@ def _read_text(file: Path) -> str:
 def _faults(value: DatedValue) -> Iterator[Problem]:
     known: FactSeries | None = FACT_SERIES.get(value.series)
     if known is None:
-        near = difflib.get_close_matches(value.series, FACT_SERIES, n=1)
-        hint = f"Is it {near[0]}?" if near else "Take one of docs/how-to/facts.md."
-        yield value.fault("there is no such series", hint, "series")
+        fix = with_nearest("Take one of docs/how-to/facts.md.", value.series, FACT_SERIES)
+        yield value.fault("there is no such series", fix, "series")
         return
     if value.unit != known.unit:
         yield value.fault("the unit differs", f"Give the unit {known.unit!r}.", "unit")

@@ -6,7 +6,6 @@ ratios of groups, beside the series or instead of them: in a column such as fema
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from saga.data.files import read_small
-from saga.errors import InputError, Problem
+from saga.errors import InputError, Problem, with_nearest
 
 SERIES = ("unemployment", "real_wage_growth", "inflation")
 UNEMPLOYMENT_RANGE = (0.005, 0.30)
@@ -84,8 +83,7 @@ def check_columns(rows: Sequence[Mapping[str, Any]], subject: str) -> None:
         if name in known or "/" in name:
             continue
         fix = f"Columns are {', '.join(known)}, and ratios of two groups, such as female/male."
-        if near := difflib.get_close_matches(name.strip().lower(), known, n=1):
-            fix = f"Is {near[0]} meant? {fix}"
+        fix = with_nearest(fix, name, known)
         problems.append(Problem(_rule(subject), f"{name} is no column of it", fix, column=name))
     if problems:
         raise InputError(f"The {subject.lower()} cannot be used.", problems)

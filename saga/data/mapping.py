@@ -8,7 +8,6 @@ A mapping names columns and recodes them; it computes nothing else. Its keys are
 from __future__ import annotations
 
 import codecs
-import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +27,7 @@ from pydantic import (
 from saga.data.csv_text import UTF_8
 from saga.data.panel import FLOOR
 from saga.data.spellings import MISFIT, find_columns
-from saga.errors import InputError, Problem
+from saga.errors import InputError, Problem, with_nearest
 from saga.schema import BY_NAME, EXTRA_PREFIX, FAMILY, PRICE_YEAR, REQUIRED, Column, extra_column
 
 WHOLE = re.compile(r"^(-?\d+)\.0+$")
@@ -394,11 +393,11 @@ class SourceMapping(_Strict):
         for entry, name in needed:
             if not find_columns((name,), names):
                 why = f"the column {name} is missing, which `{entry}` names"
-                near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-                hint = f" Is it {near[0]}?" if near else ""
+                fix = "Name a column of the source, or remove the name from the mapping."
                 if made_from := parts_of(self.columns.get(name, ())):
-                    hint = f" The panel's {name} is made from {', '.join(made_from)}."
-                fix = f"Name a column of the source, or remove the name from the mapping.{hint}"
+                    fix += f" The panel's {name} is made from {', '.join(made_from)}."
+                else:
+                    fix = with_nearest(fix, name, names)
                 problems.append(Problem("missing-column", why, fix, column=name))
         return problems
 

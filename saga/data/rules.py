@@ -7,7 +7,6 @@ the source, a rule and a column.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +17,7 @@ import polars as pl
 from saga.data.casting import count_padded, read_column
 from saga.data.mapping import SourceMapping
 from saga.data.origins import without_later_exits
-from saga.errors import FileProblem, InputError, Problem
+from saga.errors import FileProblem, InputError, Problem, with_nearest
 from saga.requests import OnError
 from saga.schema import BY_NAME, COLUMNS, MAX_AGE, MAX_AMOUNT, MIN_AGE, REQUIRED, Column
 
@@ -322,9 +321,7 @@ def require_columns(
     for name in REQUIRED:
         if name not in present:
             sought = mapped.columns.get(name, name)
-            near = difflib.get_close_matches(str(sought), unread, n=1, cutoff=0.6)
-            hint = f" Is it {near[0]}?" if near else ""
-            fix = f"Add it{_HOW.get(name, '')}.{hint}"
+            fix = with_nearest(f"Add it{_HOW.get(name, '')}.", sought, unread)
             file_fix = (
                 f'Or name it: read_panel(frame, mapping={{"columns": {{"{name}": "ITS_NAME"}}}}).'
                 if of_frame

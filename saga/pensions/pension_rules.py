@@ -6,7 +6,6 @@ by the year from which they hold. A file with `base` changes another rule, as a 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import math
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from saga.arrays import Floats
 from saga.data.facts import PRICES, Facts
-from saga.errors import Problem, UsageError
+from saga.errors import Problem, UsageError, with_nearest
 from saga.files.yaml_text import is_number, read_yaml
 from saga.requests import PensionSource
 
@@ -223,7 +222,7 @@ class PensionLaw:
         }
         fix = f"Give them in {currency} here, or, if that is SEK, in facts of your own."
         lacking = [
-            ("series", True, f"it needs the yearly amounts {name}", f"{fix} {_near(name, known)}")
+            ("series", True, f"it needs the yearly amounts {name}", with_nearest(fix, name, known))
             for name in sorted(names - known.keys())
         ]
         _refuse(lacking, place)
@@ -500,22 +499,18 @@ def _checks(content: Mapping[str, Any]) -> Iterator[_Check]:
     used = [*dict.fromkeys(map(str, _amounts_of(content))), _OWN_PRICES]
     for name, value in content.get("series", {}).items():
         key = f"series, {name}"
-        fix = f"{_near(name, used) or 'Remove it.'} The rule uses {', '.join(used[:-1])}."
+        fix = f"Remove it, or write one of those that it uses: {', '.join(used[:-1])}."
+        fix = with_nearest(fix, name, used)
         yield key, name not in used, "the rule does not use it", fix
         is_dated = isinstance(value, dict)
         yield key, not is_dated, "not by year", "Write {2024: 57300, 2025: 58800}."
         yield from _checks_of_numbers(key, value, 1e-9, _HIGHEST)
 
 
-def _near(name: object, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(str(name), list(names), n=1)
-    return f"Is it {near[0]}?" if near else ""
-
-
 def _checks_of_parameter(name: str, value: Any, content: Mapping[str, Any]) -> Iterator[_Check]:
     key, parameter = f"parameters, {name}", PARAMETERS.get(name)
     if parameter is None:
-        fix = _near(name, PARAMETERS) or f"Use {', '.join(PARAMETERS)}."
+        fix = with_nearest(f"Use {', '.join(PARAMETERS)}.", name, PARAMETERS)
         yield key, True, "there is no such parameter", fix
         return
     bounds, needs = (parameter.lowest, parameter.highest), parameter.needs

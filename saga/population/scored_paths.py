@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +18,7 @@ from saga.data.casting import read_column
 from saga.data.files import name_of, place_of_row, read_small
 from saga.data.groups import UNKNOWN
 from saga.data.panel import Panel
-from saga.errors import InputError, Problem, UsageError
+from saga.errors import InputError, Problem, UsageError, with_nearest
 from saga.files.data_frames import Rows
 from saga.files.folders import open_folder, read_json_of
 from saga.files.tables import read_provenance
@@ -286,9 +285,8 @@ def last_known(
     categories = {*CATEGORICAL, *panel.meta.extra_names("category")}
     if unknown := [name for name in by if name not in {*categories, "age", "cohort", BIRTH}]:
         names = ["age", "cohort", BIRTH, *CAREER_GROUPS, *sorted({*categories, *of_paths})]
-        near = difflib.get_close_matches(unknown[0], names, n=1, cutoff=0.5)
-        hint = f"Is it {near[0]}? " if near else ""
-        raise UsageError(f"There is no group {unknown[0]}. {hint}Groups are {', '.join(names)}.")
+        fix = with_nearest(f"Groups are {', '.join(names)}.", unknown[0], names)
+        raise UsageError(f"There is no group {unknown[0]}. {fix}")
     columns = [name for name in by if name in categories]
     return panel.frame.group_by("person_id").agg(
         pl.col(BIRTH).first(),

@@ -181,8 +181,8 @@ def test_an_unknown_name_and_a_short_history_are_refused() -> None:
 def test_an_unknown_column_of_a_scenario_is_named_with_the_nearest_one() -> None:
     row = {"year": 2030, "unemployment": 0.07, "real_wage_growth": 0.01, "inflation": 0.02}
     for name, near in (
-        ("unemploymnet", "Is unemployment meant?"),
-        ("Inflation", "Is inflation meant?"),
+        ("unemploymnet", "Is it unemployment?"),
+        ("Inflation", "Is it inflation?"),
         ("female_male", "such as female/male"),
     ):
         with pytest.raises(InputError, match="The scenario cannot be used") as caught:

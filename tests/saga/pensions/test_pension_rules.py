@@ -132,7 +132,10 @@ def test_the_command_line_reads_a_file_and_a_name(tmp_path: Path) -> None:
         ("base: se\nprice_amounts: null\n", "price_amounts: not amounts of the rule"),
         ("base: se\nparameters: {ceiling: {2190: 9}}\n", "ceiling, 2190: no calendar year"),
         ("base: se\nparameters: {ceiling: {1990: 9}}\n", "1990: it has no effect .*begins in 2003"),
-        ("base: se\nseries: {income_base_amonut: {2027: 9}}\n", "use it Is it income_base_amount"),
+        (
+            "base: se\nseries: {income_base_amonut: {2027: 9}}\n",
+            "use it.* Is it income_base_amount",
+        ),
         ("base: us\nparameters: {best_years: 34.9}\n", "best_years: .* Give a whole number from 1"),
         ("base: us\nparameters: {bend_1: 0.2}\n", "parameters, bend_1: above bend_2 in 1951"),
         ("base: us\nparameters: {bend_2: {2030: 0.01}}\n", "bend_1: above bend_2 in 2030"),
