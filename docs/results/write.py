@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from saga.evaluation.contest_tables import FILES
+from saga.evaluation.committed_results import KEPT, CommittedResults
 from saga.evaluation.report.evaluation_results import Results
 from saga.evaluation.report.pages import write_pages
 from saga.evaluation.report.paper import paper_tables
@@ -29,7 +28,6 @@ from saga.evaluation.report.result_tables import (
     to_markdown,
 )
 from saga.evaluation.report.scoreboard_blocks import renew, source_line
-from saga.evaluation.scoreboard import SHOWN, Row, Scoreboard, digest_table
 from saga.evaluation.scoring.comparison import (
     BUNDLE_NAME,
     SURE,
@@ -39,19 +37,15 @@ from saga.evaluation.scoring.comparison import (
     verdict_lines,
 )
 from saga.evaluation.scoring.gap import CLAIRVOYANT
-from saga.evaluation.scoring.metrics import METRICS
 
 from saga.bundle import Bundle
 from saga.errors import UsageError
-from saga.files.tables import read_provenance, write_table
 from saga.pages.format import markdown_table
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SHIPPED = ROOT / "bundles/small"
 RESULTS, README = ROOT / "docs/results.md", ROOT / "README.md"
-BOARD = "scoreboard.jsonl"  # in this folder
-DIGESTED = ("metrics", "comparisons", "lifetimes", "variants")  # tables that a row binds
 PAPER = ROOT / "docs/method/paper.md"
 PAPER_START, PAPER_END = "<!-- paper -->", "<!-- end of paper -->"
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
@@ -90,9 +84,6 @@ saga evaluate same --panel fresh --baselines all --tables hindsight --cache eval
 <!-- end -->
 """
 PROVENANCE = ("calibration", "panel", "until")
-KEPT = "kept"  # in a provenance: baseline or variant -> the bundle of the contest of its rows
-# Of groups these metrics are committed, of all persons every metric.
-GROUP_METRICS = ("crps_log", *(name for name in METRICS if name.startswith("coverage_")))
 PANELS = {  # name: title, short title, commands
     "register": (
         "Synthetic register, a seed not used in training",
@@ -114,190 +105,9 @@ saga evaluate bundles/small --panel fresh --baselines all --tables all --out eva
 }
 
 
-def take(panel: str, out: Path, staying: Sequence[str] = ()) -> None:
-    """Makes the tables in `out` the committed results of `panel`.
-
-    There is one file per table, with a column `panel` and the provenance by panel. Baselines named
-    in `staying` keep their committed rows; the provenance then names the bundle of their contest.
-    If `out` has no variants, all committed variants stay too, but not the rows that a contest makes
-    from the bundle (`saga:told` and the placebos). Lifetimes stay if `out` has none.
-
-    Raises UsageError, before anything is written, if the panel is unknown, if `out` has no results,
-    or if a baseline cannot stay because `out` has rows of it or there are none to stay.
-    """
-    scored = set(_read_output(panel, out, "metrics")["model"])
-    former_record = _records("metrics").get(panel, {})
-    baselines = {
-        name for name in _names("metrics", panel, "model") if not name.startswith(VARIANT)
-    } - scored
-    for name in staying:
-        if name in scored:
-            raise UsageError(
-                f"{out} has rows of {name}: with the committed ones they would be there twice. "
-                f"Leave {name} out of KEPT."
-            )
-        if name not in baselines:
-            names = ", ".join(sorted(baselines)) or "none"
-            raise UsageError(
-                f"The results of {panel} have no baseline {name} whose rows could stay. "
-                f"Those that could: {names}."
-            )
-    bundles = {
-        name: former_record.get(KEPT, {}).get(name, former_record.get("bundle")) for name in staying
-    }
-    has_variants = (out / "variants.parquet").is_file()
-    models = list(staying)
-    if not has_variants:
-        models += [f"{VARIANT}{name}" for name in _names("variants", panel, "name")]
-    for name in FILES:
-        file, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
-        if (name == "variants" and not has_variants) or (
-            name == "lifetimes" and not (out / f"{name}.parquet").is_file()
-        ):
-            continue
-        former = pl.read_parquet(file) if file.is_file() else None
-        records = {other: record for other, record in _records(name).items() if other != panel}
-        table = None if former is None else former.filter(pl.col("panel") != panel)
-        if source.is_file():
-            records[panel] = read_provenance(source)
-            new = _committed_rows(name, panel, source)
-            if former is not None and "model" in former.columns:
-                records[panel] |= {KEPT: bundles} if staying else {}
-                stays = pl.col("model").is_in(models)
-                new = pl.concat([new, former.filter(pl.col("panel") == panel, stays)])
-            table = (
-                new if table is None else pl.concat([table, new]).sort("panel", maintain_order=True)
-            )
-        if table is not None and not table.is_empty():
-            write_table(table, file, records)
-        else:
-            file.unlink(missing_ok=True)
-    _show(panel)
-
-
-def take_variants(panel: str, out: Path) -> None:
-    """Replaces the rows of the variants in `out`, in every table; other rows stay.
-
-    The provenance names the bundle of the contest of each staying variant. Raises UsageError,
-    before anything is written, if the panel is unknown or `out` has no variants.
-    """
-    variants = _read_output(panel, out, "variants")["name"].to_list()
-    for name in FILES:
-        file, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
-        if not file.is_file() or not source.is_file():
-            continue
-        table, records = pl.read_parquet(file), read_provenance(file)
-        of_panel = pl.col("panel") == panel
-        if name == "variants":
-            column, names = "name", variants
-            former = records.get(panel, {})
-            staying = table.filter(of_panel, ~pl.col("name").is_in(variants))["name"].to_list()
-            bundles = former.get(KEPT, {})
-            records[panel] = read_provenance(source) | {
-                KEPT: {variant: bundles.get(variant, former.get("bundle")) for variant in staying}
-            }
-        elif "model" in table.columns:
-            column, names = "model", [f"{VARIANT}{variant}" for variant in variants]
-        else:
-            continue
-        new = _committed_rows(name, panel, source).filter(pl.col(column).is_in(names))
-        rest = table.filter(~of_panel | ~pl.col(column).is_in(names))
-        write_table(pl.concat([rest, new]).sort("panel", maintain_order=True), file, records)
-    _show(panel)
-
-
-def _show(panel: str) -> None:
-    """Append to the scoreboard which tables the page of results shows from now on."""
-    record = _records("metrics")[panel]
-    provenance = {
-        name: record[name] for name in ("bundle", "calibration", "seed") if name in record
-    }
-    board = Scoreboard.read(HERE / BOARD)
-    tables = {"tables": _digests(panel), "others": _others(panel)}
-    board.append({"kind": SHOWN, "contest": panel, **tables, **provenance})
-
-
-def _others(panel: str) -> list[str]:
-    """The bundles of other contests that rows of a panel are from."""
-    records = [_records(name).get(panel, {}) for name in DIGESTED]
-    named = {record.get("bundle") for record in records}
-    named |= {bundle for record in records for bundle in record.get(KEPT, {}).values()}
-    return sorted(bundle for bundle in named if bundle)
-
-
-def _digests(panel: str) -> dict[str, str]:
-    """The digest of a panel's rows in each committed table."""
-    digests: dict[str, str] = {}
-    for name in DIGESTED:
-        file = HERE / f"{name}.parquet"
-        if file.is_file():
-            rows = pl.read_parquet(file).filter(pl.col("panel") == panel).drop("panel")
-            digests |= {name: digest_table(rows)} if rows.height else {}
-    return digests
-
-
-def _row_of(panel: str, board: Scoreboard) -> Row:
-    """The row of the tables of a panel; UsageError if they are not those of its digests."""
-    row = board.result(panel)
-    for name, digest in _digests(panel).items():
-        if row["tables"].get(name) != digest:
-            raise UsageError(
-                f"docs/results/{name}.parquet is not as row {row['hash'][:12]} of the scoreboard "
-                f"says ({panel}). Restore it, or take results with --take, which appends a row."
-            )
-    return row
-
-
-def _read_output(panel: str, out: Path, name: str) -> pl.DataFrame:
-    """A table of the contest in `out`; UsageError if it or the panel does not exist."""
-    if panel not in PANELS:
-        raise UsageError(f"There is no panel {panel}. The panels are {', '.join(PANELS)}.")
-    if not (out / f"{name}.parquet").is_file():
-        raise UsageError(
-            f"{out} has no {name}.parquet. Give the directory that `saga evaluate --out` wrote its "
-            f"{name} to."
-        )
-    return pl.read_parquet(out / f"{name}.parquet")
-
-
-def _records(name: str) -> dict[str, Any]:
-    """Panel -> provenance of its rows in the committed table; empty without the table."""
-    file = HERE / f"{name}.parquet"
-    return read_provenance(file) if file.is_file() else {}
-
-
-def _names(name: str, panel: str, column: str) -> list[str]:
-    """The distinct values of a column in a panel's rows of the committed table."""
-    file = HERE / f"{name}.parquet"
-    if not file.is_file():
-        return []
-    rows = pl.read_parquet(file).filter(pl.col("panel") == panel)
-    return rows[column].unique(maintain_order=True).to_list()
-
-
-def _committed_rows(name: str, panel: str, source: Path) -> pl.DataFrame:
-    """The rows of an output table that are committed, with the column `panel`."""
-    table = pl.read_parquet(source)
-    if name == "metrics":
-        table = table.filter((pl.col("group") == "all") | pl.col("metric").is_in(GROUP_METRICS))
-    if name == "variants":
-        table = table.drop("bundle")
-    return table.select(pl.lit(panel).alias("panel"), pl.all())
-
-
-def committed_results(panel: str) -> Results:
-    """The committed results of a panel."""
-    tables: dict[str, pl.DataFrame] = {}
-    for name in FILES:
-        file = HERE / f"{name}.parquet"
-        if file.is_file():
-            rows = pl.read_parquet(file).filter(pl.col("panel") == panel).drop("panel")
-            tables |= {name: rows} if rows.height else {}
-    return Results(provenance=_records("metrics")[panel], **tables)
-
-
-def results_page(board: Scoreboard, shipped: str) -> str:
+def results_page(committed: CommittedResults, shipped: str) -> str:
     """The text of docs/results.md."""
+    board = committed.board
     parts = [
         "# Results\n",
         "Written by `python docs/results/write.py`. All scores, groups, tests and the paper's own "
@@ -313,13 +123,13 @@ def results_page(board: Scoreboard, shipped: str) -> str:
         "[baselines](method/baselines.md).\n",
     ]
     for panel, (title, _, commands) in PANELS.items():
-        results = committed_results(panel)
+        results = committed.of(panel)
         provenance = ", ".join(
             f"{key} `{str(value)[:12] if key in ('bundle', 'calibration') else value}`"
             for key, value in results.provenance.items()
             if key in PROVENANCE
         )
-        row = _row_of(panel, board)
+        row = committed.row_of(panel)
         tests = _tests_of(results)
         verdicts = verdict_lines(tests)
         parts += [
@@ -332,7 +142,7 @@ def results_page(board: Scoreboard, shipped: str) -> str:
             *([note] if panel == "register" and (note := _age_note(results)) else []),
             to_markdown([*_headline_tables(results), *_further_tables(results)]),
             f"{source_line(row, board, shipped)} Provenance: {provenance}.{_kept_note(results)}"
-            f"{_lifetimes_note(panel)}\n",
+            f"{_lifetimes_note(panel, committed)}\n",
             f"```console\n{commands}\n```\n" if commands else f"{NLSY_COMMANDS}\n",
             *([AFTER_REGISTER] if panel == "register" else []),
         ]
@@ -464,21 +274,21 @@ def _kept_note(results: Results) -> str:
     )
 
 
-def _lifetimes_note(panel: str) -> str:
+def _lifetimes_note(panel: str, committed: CommittedResults) -> str:
     """A sentence about lifetimes from the contest of another bundle."""
     bundle, scored = (
-        _records(name).get(panel, {}).get("bundle") for name in ("lifetimes", "metrics")
+        committed.records(name).get(panel, {}).get("bundle") for name in ("lifetimes", "metrics")
     )
     if bundle in (None, scored):
         return ""
     return f" The lifetimes are those of the contest of the bundle `{bundle[:12]}`."
 
 
-def readme_table() -> str:
+def readme_table(committed: CommittedResults) -> str:
     """The table of the README: SAGA, the best other method, and the coverage of SAGA."""
     rows = []
     for panel, (_, label, _) in PANELS.items():
-        by_key = _by_key(committed_results(panel))
+        by_key = _by_key(committed.of(panel))
         settings = list(dict.fromkeys(setting for setting, *_ in by_key))
         # A panel with later years is for the forward setting; the other panels show the others.
         if "forward" in settings and panel != "register":
@@ -517,36 +327,37 @@ def readme_table() -> str:
     return markdown_table(head, rows)
 
 
-def readme(board: Scoreboard, shipped: str) -> str:
+def readme(committed: CommittedResults, shipped: str) -> str:
     """README.md with a new results block."""
     text = README.read_text(encoding="utf-8")
-    rows = ", ".join(f"`{_row_of(panel, board)['hash'][:12]}`" for panel in PANELS)
-    bundle = str(_records("metrics")["register"]["bundle"])
+    rows = ", ".join(f"`{committed.row_of(panel)['hash'][:12]}`" for panel in PANELS)
+    bundle = str(committed.records("metrics")["register"]["bundle"])
     source = f"Rows {rows} of the [scoreboard](docs/how-to/contest.md#the-scoreboard)."
     if bundle != shipped:
         source += f" Simulated: bundle `{bundle[:12]}`, not the shipped one."
-    block = f"{START}\n\n{readme_table()}\n\n{source}\n\n{END}"
+    block = f"{START}\n\n{readme_table(committed)}\n\n{source}\n\n{END}"
     return re.sub(f"{re.escape(START)}.*{re.escape(END)}", lambda _: block, text, flags=re.DOTALL)
 
 
-def paper_page(board: Scoreboard, shipped: str) -> str:
+def paper_page(committed: CommittedResults, shipped: str) -> str:
     """docs/method/paper.md with new tables."""
+    board = committed.board
     study = board.result("paper-rows")
-    tables = ticked_rows(committed_results("register"), study["pages"][0]["rows"])
-    rows = _row_of("register", board), study
+    tables = ticked_rows(committed.of("register"), study["pages"][0]["rows"])
+    rows = committed.row_of("register"), study
     source = "\n".join(source_line(row, board, shipped) for row in rows)
     block = f"{PAPER_START}\n\n{tables}\n\n{source}\n\n{PAPER_END}"
     text = PAPER.read_text(encoding="utf-8")
     return re.sub(f"{PAPER_START}.*{PAPER_END}", lambda _: block, text, flags=re.DOTALL)
 
 
-def pages() -> dict[Path, str]:
+def pages(committed: CommittedResults) -> dict[Path, str]:
     """Every page that has generated figures, as it should be."""
-    board, shipped = Scoreboard.read(HERE / BOARD), Bundle.load(SHIPPED).digest
+    board, shipped = committed.board, Bundle.load(SHIPPED).digest
     texts = {
-        RESULTS: results_page(board, shipped),
-        README: readme(board, shipped),
-        PAPER: paper_page(board, shipped),
+        RESULTS: results_page(committed, shipped),
+        README: readme(committed, shipped),
+        PAPER: paper_page(committed, shipped),
     }
     for page in sorted((ROOT / "docs").rglob("*.md")):
         texts.setdefault(page, page.read_text(encoding="utf-8"))
@@ -577,26 +388,27 @@ def main() -> int:
         help="take only the rows of the variants; other committed results stay",
     )
     args = parser.parse_args()
+    committed = CommittedResults(HERE, PANELS)
     try:
         if args.take:
             if len(args.take) < 2:
                 parser.error("--take needs a panel and the directory of its contest: PANEL OUT")
             panel, out, *staying = args.take
-            take(panel, Path(out), staying)
+            committed.take(panel, Path(out), staying)
             return 0
         if args.take_variants:
             panel, out = args.take_variants
-            take_variants(panel, Path(out))
+            committed.take_variants(panel, Path(out))
             return 0
     except UsageError as error:
         parser.error(str(error))
     if args.tables:
         for panel in PANELS:
             (args.tables / panel).mkdir(parents=True, exist_ok=True)
-            write_pages(committed_results(panel), args.tables / panel)
+            write_pages(committed.of(panel), args.tables / panel)
         return 0
     try:
-        texts = pages()
+        texts = pages(committed)
     except UsageError as error:
         parser.error(str(error))
     if args.check:
