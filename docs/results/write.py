@@ -66,7 +66,7 @@ AFTER_REGISTER = """Announced before it was judged:
 <!-- scoreboard: row register-shipped -->
 <!-- end -->
 
-## Equal data
+### Equal data
 
 SAGA, too, has learnt from the register of these persons alone (configuration `small`). CRPS of
 `saga`, and how much higher it is of the others; p over the table (Holm) where it is below .1.
@@ -133,14 +133,14 @@ def results_page(committed: CommittedResults, shipped: str) -> str:
         tests = _tests_of(results)
         verdicts = verdict_lines(tests)
         parts += [
-            f"# {title}\n",
+            f"## {title}\n",
             "\n".join(
                 f"- {line.replace(AHEAD, 'ahead of')}"
                 for line in [*verdicts.values(), interval_line(results, tests)]
             )
             + "\n",
             *([note] if panel == "register" and (note := _age_note(results)) else []),
-            to_markdown([*_headline_tables(results), *_further_tables(results)]),
+            to_markdown([*_headline_tables(results), *_further_tables(results)], level=3),
             f"{source_line(row, board, shipped)} Provenance: {provenance}.{_kept_note(results)}"
             f"{_lifetimes_note(panel, committed)}\n",
             f"```console\n{commands}\n```\n" if commands else f"{NLSY_COMMANDS}\n",

@@ -192,10 +192,13 @@ def build_tables(metrics: pl.DataFrame) -> list[Table]:
     return [table for table in tables if table.rows]
 
 
-def to_markdown(tables: Iterable[Table]) -> str:
-    """GitHub tables; cells are bold if they are `bold`, and end in ! if they are an `alarm`."""
+def to_markdown(tables: Iterable[Table], level: int = 2) -> str:
+    """GitHub tables under headings of a level.
+
+    Cells are bold if they are `bold`, and end in ! if they are an `alarm`.
+    """
     return "\n".join(
-        f"## {table.title}\n\n"
+        f"{'#' * level} {table.title}\n\n"
         + (f"{table.note}\n\n" if table.note else "")
         + markdown_table(table.head, [[_marked(cell) for cell in row] for row in table.rows])
         + "\n"
