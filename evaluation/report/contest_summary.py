@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 from saga.evaluation.baselines import MEANINGS
 from saga.evaluation.report.evaluation_results import Results
-from saga.evaluation.scoring.comparison import BUNDLE_NAME, PERSON, SURE, verdict_lines
+from saga.evaluation.scoring.comparison import BUNDLE_NAME, SURE, YEAR, verdict_lines
 from saga.evaluation.scoring.gap import CLAIRVOYANT
 
 from saga.data.panel import is_simulated, named_panel
@@ -72,7 +72,7 @@ def _describe_persons(metrics: pl.DataFrame, panel: str) -> str:
 def _compare_best(table: pl.DataFrame) -> Iterable[str]:
     """The rival with the lowest error in the first setting, and who is better beyond chance."""
     is_rival = (pl.col("model") != CLAIRVOYANT) & ~pl.col("model").str.starts_with(BUNDLE_NAME)
-    rows = table.filter(is_rival, pl.col("test").str.contains(PERSON), metric="crps_log")
+    rows = table.filter(is_rival, pl.col("test") != YEAR, metric="crps_log")
     rows = rows.filter(pl.col("setting") == pl.col("setting").max(), group="all")
     rows = rows.drop_nulls("relative").sort("horizon")
     if rows.is_empty():
@@ -103,7 +103,7 @@ def _who_is_better(rows: pl.DataFrame, rival: str) -> str:
 
 def _compare_rules(table: pl.DataFrame) -> Iterable[str]:
     """How far SAGA's error lies from that of each simple rule, in the first setting."""
-    rows = table.filter(metric="crps_log", group="all").filter(pl.col("test").str.contains(PERSON))
+    rows = table.filter(pl.col("test") != YEAR, metric="crps_log", group="all")
     for rule, meaning in SIMPLE_RULES.items():
         of_rule = rows.filter(model=rule)
         if of_rule.is_empty():

@@ -10,12 +10,12 @@ from typing import Any
 import polars as pl
 import pytest
 from saga.evaluation.contest import Contest, ContestOptions
-from saga.evaluation.report.contest_summary import _compare_best
+from saga.evaluation.report.contest_summary import _compare_best, _compare_rules
 from saga.evaluation.report.evaluation_results import Results
 from saga.evaluation.report.pages import all_tables, write_pages
 from saga.evaluation.report.paper import paper_tables
 from saga.evaluation.report.result_tables import Table, published
-from saga.evaluation.scoring.comparison import PERSON
+from saga.evaluation.scoring.comparison import BOTH, FAMILY, FAMILY_BOTH, PERSON, YEAR
 
 from saga.data.panel import Panel
 
@@ -100,7 +100,8 @@ def test_figures_of_the_paper_stand_beside_a_panel_like_its_own_alone(
         assert (published()["label"] in text) == compares
 
 
-def test_the_short_answer_names_the_best_rival_and_whether_it_is_better() -> None:
+@pytest.mark.parametrize("test", [PERSON, BOTH, FAMILY, FAMILY_BOTH])
+def test_the_short_answer_names_the_best_rival_and_whether_it_is_better(test: str) -> None:
     rows = [
         ("carry", 1, 0.03, 0.001),
         ("carry", 5, 0.03, 0.2),
@@ -115,11 +116,21 @@ def test_the_short_answer_names_the_best_rival_and_whether_it_is_better() -> Non
     table = pl.DataFrame(
         rows, schema=["model", "horizon", "relative", "p_holm"], orient="row"
     ).with_columns(metric=pl.lit("crps_log"), group=pl.lit("all"), setting=pl.lit("in-time"))
-    first, second = _compare_best(table.with_columns(test=pl.lit(PERSON)))
+    of_years = table.with_columns(test=pl.lit(YEAR), relative=-pl.col("relative"))
+    table = pl.concat([of_years, table.with_columns(test=pl.lit(test))])
+    first, second = _compare_best(table)
     assert first.replace("\u00a0", " ") == (
         "The best other method is gbt (boosted trees). Compared with it, SAGA's error is 6 % "
         "higher 1 year ahead, 8 % higher 5 years ahead and less than 1 % higher 10 years ahead. "
         "It beats SAGA 1 year ahead. Chance may explain the difference 5 and 10 years ahead."
     )
     assert second == "lstm, too, beats SAGA 5 years ahead."
-    assert list(_compare_best(table.with_columns(test=pl.lit(PERSON)).clear())) == []
+    assert (
+        next(iter(_compare_rules(table)))
+        .replace("\u00a0", " ")
+        .endswith(
+            "(carry), the error is 3 % lower 1 year ahead and 3 % lower 5 years ahead. Chance may "
+            "explain the difference 5 years ahead."
+        )
+    )
+    assert list(_compare_best(table.clear())) == []
