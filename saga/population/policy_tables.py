@@ -286,10 +286,10 @@ class _EventStatistics:
             for event in events
             for year in (event.year, event.reference or event.year)
         }
-        paths, records = population.paths, population.records
+        paths = population.paths
         earlier = sorted({year for year, *_ in keys if year and year not in years})
         for year in earlier:
-            if records is None or year >= years[0] or year not in records["year"]:
+            if year >= years[0] or population.recorded(year).is_empty():
                 raise UsageError(
                     f"Nothing is known about {year}: the tables are about {years[0]} to "
                     f"{years[-1]}. Earlier years need records in the panel of the persons."
@@ -377,9 +377,7 @@ def _keep_records(
     program_time: ProgramTime,
 ) -> list[dict[str, object]]:
     """Keep what events need of a year before the paths, from records; the log of hidden cells."""
-    assert population.records is not None
-    rows = population.records.filter(pl.col("year") == year).drop_nulls("earnings")
-    rows = rows.join(population.persons, on="person_id", how="semi").sort("person_id")
+    rows = population.recorded(year)
     earnings = np.repeat(rows["earnings"].to_numpy()[:, None], population.paths.n_paths, 1)
     observed = YearPaths(rows["person_id"].to_list(), earnings, {})
     present = Present.of(population, grid, observed, year)

@@ -84,6 +84,13 @@ class Population:
         paths = self.paths.year(year, columns)
         return paths if self.inflow is None else self.inflow.beside(paths, year, columns)
 
+    def recorded(self, year: int) -> pl.DataFrame:
+        """The known earnings of these persons in a year of the records, sorted by person."""
+        if self.records is None:
+            return pl.DataFrame()
+        rows = self.records.filter(pl.col("year") == year).drop_nulls("earnings")
+        return rows.join(self.persons, on="person_id", how="semi").sort("person_id")
+
     def provenance(self, request: PopulationRequest, rules: DisclosureRules) -> dict[str, object]:
         """What a table is about, and where its paths, and those of a reference, come from."""
         other = {} if self.reference is None else self.reference.paths.provenance

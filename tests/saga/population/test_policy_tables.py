@@ -443,6 +443,20 @@ def test_an_event_about_the_records_moves_no_year_of_the_tables(
     assert set(headings[0]) == {"2023", "2024"}
 
 
+@pytest.mark.parametrize(
+    "changed", [{"year": "2021", "earnings": ""}, {"year": "2021", "person_id": "x"}]
+)
+def test_a_year_in_which_nothing_is_known_of_these_persons_is_told(
+    scored: Path, panel: Path, tmp_path: Path, changed: dict[str, str]
+) -> None:
+    people = pl.read_csv(panel, infer_schema=False)
+    earlier = people.head(1).with_columns(pl.lit(of).alias(name) for name, of in changed.items())
+    pl.concat([people, earlier]).write_csv(tmp_path / "longer.csv")
+    line = ("tables", scored, "--panel", tmp_path / "longer.csv", "--by sex", "--out")
+    message = refusal(*line, tmp_path / "out", ["--events", "mean all 2023 < in 2021"])
+    assert "Nothing is known about 2021" in message
+
+
 def test_only_persons_with_weights_are_a_sample(scored: Path, panel: Path, tmp_path: Path) -> None:
     weights = tmp_path / "weights.csv"
     ids = [f"{number:04d}" for number in range(PERSONS)]
