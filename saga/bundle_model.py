@@ -134,13 +134,13 @@ class BundleModel:
                 "This bundle was trained without macro series, so it has no scenarios of them. "
                 "Leave the scenario out."
             )
-        for column in scenario.ratio_names:
+        if columns := scenario.ratio_names:
             if self.groups is None or not self.groups.trends.columns:
                 raise UsageError(
-                    f"The scenario has the column '{column}', but this bundle has no economy of "
-                    "groups. Leave the column out."
+                    f"The scenario has the column '{columns[0]}', but this bundle has no economy "
+                    "of groups. Leave the column out."
                 )
-            self.groups.trends.contrast(column)
+            self.groups.trends.check_ratios(columns)
         return scenario
 
     def of_panel(

@@ -211,6 +211,20 @@ class GroupTrends:
         contrast[[self.levels.index((column, level)) for level in pair]] = 1.0, -1.0
         return contrast
 
+    def check_ratios(self, names: Sequence[str]) -> None:
+        """Raise UsageError for a column without two levels, or which follows from others.
+
+        Those could not all hold: female/male beside male/female, or three ratios of three levels.
+        """
+        known = {prefix: np.empty((0, len(self.levels))) for prefix in ("", ODDS_PREFIX)}
+        for name in names:
+            prefix = ODDS_PREFIX if name.startswith(ODDS_PREFIX) else ""
+            known[prefix] = np.vstack([known[prefix], self.contrast(name)])
+            if np.linalg.matrix_rank(known[prefix]) < len(known[prefix]):
+                raise UsageError(
+                    f"The scenario's column '{name}' follows from its other columns. Leave it out."
+                )
+
     def compared_levels(self, name: str) -> tuple[str, list[str]]:
         """The column of a ratio such as female/male, and its two levels.
 

@@ -87,7 +87,18 @@ def test_told_ratios_of_several_columns_hold_together_and_move_nothing_else() ->
 @pytest.mark.parametrize("name", ["female/man", "low/male", "female/female", "a/b/c"])
 def test_a_scenario_that_names_no_two_groups_is_refused_with_the_groups(name: str) -> None:
     with pytest.raises(UsageError, match=r"'.*'.*sex: female, male; education_level: low"):
-        TRENDS.contrast(name)
+        TRENDS.check_ratios([name])
+
+
+@pytest.mark.parametrize(
+    "names", ["female/male male/female", "low/high middle/high middle/low", "odds:a/b odds:b/a"]
+)
+def test_ratios_of_a_scenario_that_could_not_all_hold_are_refused(names: str) -> None:
+    """Each would lead the draws to its own years, and none of them would hold."""
+    *kept, last = names.replace("a/b", "low/high").replace("b/a", "high/low").split()
+    TRENDS.check_ratios([*kept, last.removeprefix("odds:") if "odds" in last else f"odds:{last}"])
+    with pytest.raises(UsageError, match=f"'{last}' follows from its other columns"):
+        TRENDS.check_ratios([*kept, last])
 
 
 def world(kind: str, rng: np.random.Generator) -> np.ndarray:
