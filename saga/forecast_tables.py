@@ -217,13 +217,19 @@ def _past(
 def _value_intervals(
     paths: Paths, future: SimulatedValues, calibrator: Calibrator, request: LifetimeRequest
 ) -> ValueIntervals:
-    """Intervals of present values of the future, discounted to `from_age`."""
-    age, from_age = paths.origin_year - paths.birth_year, request.from_age
-    begins_later = from_age is not None and (age < from_age).any()
-    if begins_later or not calibrator.has_present_values:
-        return ValueIntervals.central(calibrator, future, request.coverage)
+    """Intervals of present values of the future, discounted to `from_age`.
+
+    Central ones of persons below `from_age`, from whose outcomes no threshold is known.
+    """
+    age = paths.origin_year - paths.birth_year
+    begins_later = age < (request.from_age or 0)
+    central = ValueIntervals.central(calibrator, future, request.coverage)
+    if begins_later.all() or not calibrator.has_present_values:
+        return central
     years = (request.to_age - age).astype(np.int64)
-    return value_intervals(calibrator, future, years, request.coverage, request.rate)
+    fitted = value_intervals(calibrator, future, years, request.coverage, request.rate)
+    pairs = zip(vars(central).values(), vars(fitted).values(), strict=True)
+    return ValueIntervals(*(np.where(begins_later[:, None], *pair) for pair in pairs))
 
 
 def _labels(fractions: Sequence[float]) -> Iterator[tuple[int, str]]:

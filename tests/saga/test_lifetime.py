@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import get_args
 
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from saga.arrays import Floats
+from saga.conformal.calibration_table import ALL
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.families.set_family import KindThresholds
+from saga.conformal.recalibration import Cell
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError
+from saga.forecast_tables import lifetime_table
 from saga.lifetime import (
     observed_past,
     past_years,
@@ -21,7 +28,8 @@ from saga.lifetime import (
     realised_value,
 )
 from saga.paths import Paths
-from saga.requests import UnknownYears
+from saga.requests import LifetimeRequest, UnknownYears
+from saga.training_records import TrainingRecords
 
 
 def constant_paths(birth_years: Sequence[int], n_paths: int = 3) -> Paths:
@@ -142,6 +150,36 @@ def test_nan_before_age_64_makes_the_present_value_nan() -> None:
     earnings[0, 3, 0] = np.nan
     value = present_value(paths.with_earnings(earnings))
     assert np.isnan(value[0]).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("from_age", [None, 30, 45])
+def test_the_interval_of_a_lifetime_does_not_depend_on_other_persons(from_age: int | None) -> None:
+    """Below `from_age` it is central, and for others calibrated, in one block and in several."""
+    paths = constant_paths([1995, 1991, 1985], 50).with_earnings(
+        np.random.default_rng(1).lognormal(12, 0.5, (3, 30, 50)).astype(np.float32)
+    )
+    paths = replace(paths, recalibrated=True)
+    cell = Cell(np.empty(0), np.empty(0), 0, {0.9: 0.96}, 1_000)
+    thresholds = {("present_value", k): KindThresholds({0.9: 0.96}, 1_000, 50) for k in range(31)}
+    calibrator = Calibrator(
+        {(1, ALL): cell},
+        thresholds_of_kind=thresholds,
+        origin_years={(k, ALL): 3 for k in range(31)},
+    )
+    rows = [("p0", 2020, 1995, 1.0), ("p1", 2020, 1991, 1.0), ("p2", 2020, 1985, 1.0)]
+    frame = pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row")
+    panel = Panel.of(frame, PanelMeta(panel_id="toy"))
+    how: UnknownYears = "null" if from_age is None else "zero"
+    request = LifetimeRequest(from_age=from_age, to_age=50, coverage=(0.9,), unknown_years=how)
+    records = TrainingRecords(1990, 2022, 32, 16, 64)
+
+    def table(part: Paths) -> pl.DataFrame:
+        return lifetime_table(part, calibrator, panel, request, records)[0]
+
+    together = table(paths)
+    assert_frame_equal(together, pl.concat([table(paths.take([k])) for k in range(3)]))
+    is_ahead = [from_age is not None and age < from_age for age in (25, 29, 35)]
+    assert (together["guarantee_90"] == "extrapolated").to_list() == is_ahead
 
 
 def test_monte_carlo_errors_match_the_spread_over_repetitions() -> None:
