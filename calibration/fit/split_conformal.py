@@ -23,6 +23,7 @@ from saga.conformal.families import BAND, FAMILIES, YEAR
 from saga.conformal.families.set_family import KindThresholds
 from saga.conformal.recalibration import Cell, map_paths
 from saga.conformal.split_thresholds import (
+    MAX_SHIFTED,
     MONDRIAN,
     Members,
     is_shifted,
@@ -120,7 +121,7 @@ def fit_calibration(
         members = members_of(marginals.groups, rows) if is_shifted(group) else ([], [])
         shift = _sum_shifts(shifts, members, horizon, coverage)
         shifted = {
-            share: scores[share][rows, horizon - 1] - shift[:, j]
+            share: _unshifted(scores[share][rows, horizon - 1], shift[:, j])
             for j, share in enumerate(coverage)
         }
         thresholds = counts.thresholds(shifted, rows, horizon - 1)
@@ -170,6 +171,14 @@ def _fit_kinds(
                 n_paths,
             )
     return thresholds
+
+
+def _unshifted(scores: Floats, shift: Floats) -> Floats:
+    """The smallest threshold of the cell, before `shift` (n,), whose set contains each outcome.
+
+    Shifts raise no threshold above `MAX_SHIFTED`, so they bring no higher score inside.
+    """
+    return scores - np.where(scores > MAX_SHIFTED, np.minimum(shift, 0.0), shift)
 
 
 def _sum_shifts(

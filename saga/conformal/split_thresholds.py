@@ -35,7 +35,7 @@ Members = tuple[list[str], list[NDArray[np.int64]]]
 # Groupings whose groups may have cells; the first one that has a cell for the person is used.
 MONDRIAN = ("profile", "quintile")
 # Shifts raise no threshold above it, because a threshold above 1 would give an unbounded set.
-_MAX_SHIFTED = 0.999
+MAX_SHIFTED = 0.999
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +167,7 @@ class SplitThresholds:
             of_cell, guarantee[rows], cell[rows], effects = self._of_groups(tuple(horizons), groups)
             members = members_of(marginals.groups, rows) if self.shifts else ([], [])
             shifted = of_cell + sum_effects(effects, members, of_cell.shape)
-            shifted = np.minimum(shifted, np.maximum(of_cell, _MAX_SHIFTED))
+            shifted = np.minimum(shifted, np.maximum(of_cell, MAX_SHIFTED))
             q[rows] = self.year.nested(np.broadcast_to(shifted, q[rows].shape))
         return q, guarantee, cell
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from saga.calibration.fit.group_shifts import design, fit_shifts, group_quantile
-from saga.calibration.fit.split_conformal import fit_calibration
+from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 from scipy import stats
 from sklearn.linear_model import QuantileRegressor
 
@@ -193,6 +193,31 @@ def test_overlapping_groups_are_covered_and_without_their_effects_are_not(
     )
     assert worst(pooled, marginals, outcomes, "sex") > 6
     assert worst(pooled, marginals, outcomes, "quintile") > 6
+
+
+def draw_unforeseen_zeros(n: int, seed: int) -> tuple[Marginals, Floats]:
+    """Women often earn nothing, which no forecast knows: their sets would need all amounts."""
+    rng = np.random.default_rng(seed)
+    female, centre = rng.random(n) < 0.1, rng.normal(12.3, 0.3, n)
+    outcomes = np.where(
+        female & (rng.random(n) < 0.3), 0, np.exp(centre + 0.5 * rng.normal(size=n))
+    )
+    zero, sd = np.full((n, 1), 0.01), np.full((n, 1), 0.5)
+    marginals = lognormal_marginals(zero, centre[:, None], sd, str(seed))
+    groups = {"sex": np.where(female, "female", "male")}
+    return replace(marginals, groups=groups), outcomes[:, None]
+
+
+@pytest.mark.parametrize("world", [draw_groups, draw_unforeseen_zeros])
+def test_the_stated_share_of_the_threshold_fold_is_inside_whatever_the_shifts_are(
+    world: Callable[[int, int], tuple[Marginals, Floats]],
+) -> None:
+    """Exactly so, because thresholds are order statistics of what the published sets contain."""
+    marginals, outcomes = world(6_000, 5)
+    calibrator = fit_calibration(marginals, outcomes, seed=0)
+    fold = ~in_map_fold(marginals.person_id, 0)
+    sets = calibrator.intervals(calibrator.recalibrate(marginals.take(fold)), COVERAGE)
+    assert (sets.covered(outcomes[fold])[:, 0].mean(axis=0) >= COVERAGE).all()
 
 
 def test_group_shifts_apply_to_each_person_and_unknown_groups_use_the_cell_of_all(
