@@ -31,6 +31,7 @@ from saga.evaluation.report.scoreboard_blocks import renew, source_line
 from saga.evaluation.scoring.comparison import (
     BUNDLE_NAME,
     SURE,
+    SURE_TEXT,
     VARIANT,
     YEAR,
     adjust_together,
@@ -69,7 +70,8 @@ AFTER_REGISTER = """Announced before it was judged:
 ### Equal data
 
 SAGA, too, has learnt from the register of these persons alone (configuration `small`). CRPS of
-`saga`, and how much higher it is of the others; p over the table (Holm) where it is below .1.
+`saga`, which alone is recalibrated, and how much higher it is of the others; p by person (and
+future) over the table (Holm) where it is below .1.
 In-time the others know what the economy did: they are fitted on outcomes of the same years.
 `saga:told` is `saga` with the realised macro series.
 
@@ -285,10 +287,14 @@ def _lifetimes_note(panel: str, committed: CommittedResults) -> str:
 
 
 def readme_table(committed: CommittedResults) -> str:
-    """The table of the README: SAGA, the best other method, and the coverage of SAGA."""
+    """The table of the README: SAGA, the best other method, and the coverage of SAGA.
+
+    A lead over that method has its p if it is significant by every test, of persons and of years.
+    """
     rows = []
     for panel, (_, label, _) in PANELS.items():
-        by_key = _by_key(committed.of(panel))
+        results = committed.of(panel)
+        by_key, tests = _by_key(results), _tests_of(results).filter(metric="crps_log")
         settings = list(dict.fromkeys(setting for setting, *_ in by_key))
         # A panel with later years is for the forward setting; the other panels show the others.
         if "forward" in settings and panel != "register":
@@ -308,6 +314,9 @@ def readme_table(committed: CommittedResults) -> str:
             texts = [f"{crps[BUNDLE_NAME]:.3f}", f"{crps[best]:.3f}"]
             bold = 0 if crps[BUNDLE_NAME] <= crps[best] else 1
             texts[bold] = f"**{texts[bold]}**"
+            tested = tests.filter(setting=setting, horizon=horizon, model=best)["p_holm"]
+            if bold == 0 and len(tested) and (tested < SURE).all():
+                texts[0] += f" ({SURE_TEXT})"
             rows.append(
                 [
                     label,
