@@ -52,7 +52,7 @@ N_DRAWS = 32
 # A country needs so many years of growth.
 MIN_YEARS = 10
 # Prior of the level of log unemployment: a mean of 6 % that may as well be 3.5 or 10 %, and steps
-# of 4 % of the level a year, 2 to 9 % at the ends of a 90 % interval. Means of decades have moved
+# of 4 % of the level a year, 2 to 8 % at the ends of a 90 % interval. Means of decades have moved
 # by a fifth in the United States since the 1960s, a part of it by the cycle, and by two fifths and
 # more in Europe, where they trebled in two decades (Blanchard and Wolfers 2000, Economic Journal
 # 110; Ball 2009, NBER working paper 14818).
