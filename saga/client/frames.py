@@ -74,7 +74,11 @@ def read_answer(content: bytes, example: FrameT) -> Answer[FrameT]:
     Raises ServiceError if it is something else.
     """
     try:
-        file = pq.ParquetFile(io.BytesIO(content))
+        # Not from Python's bytes: a thread of Arrow that frees them while Python ends aborts the
+        # process (Arrow's issue 34314).
+        stored = pa.BufferOutputStream()
+        stored.write(content)
+        file = pq.ParquetFile(stored.getvalue())
         provenance = dict(json.loads((file.metadata.metadata or {})[_KEY]))
         table = file.read()
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):

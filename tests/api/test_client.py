@@ -21,6 +21,7 @@ import httpx
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from polars.testing import assert_frame_equal
 from saga.api.key_file import add_key, new_key
@@ -384,6 +385,21 @@ def test_a_download_that_is_tried_again_takes_no_further_connection(tmp_path: Pa
         client.http.timeout = httpx.Timeout(5.0)
         with pytest.raises(BusyError):
             client.job("a" * 32).save(tmp_path / "result.parquet")
+
+
+def test_threads_that_outlive_python_have_no_bytes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow's threads abort a process that ends before they have freed Python's bytes."""
+    content, opened = io.BytesIO(), pq.ParquetFile
+    pq.write_table(pa.table({"a": [1]}, metadata={"saga": "{}"}), content)
+    sent, addresses = content.getvalue(), []
+
+    def open_file(source: Any) -> pq.ParquetFile:
+        addresses.append(source.address)
+        return opened(source)
+
+    monkeypatch.setattr(pq, "ParquetFile", open_file)
+    assert read_answer(sent, pa.table({})).frame == pa.table({"a": [1]})
+    assert addresses[0] != pa.py_buffer(sent).address
 
 
 def test_a_table_that_is_damaged_inside_is_a_service_error() -> None:
