@@ -330,8 +330,8 @@ class GroupStatistic(BaseModel):
 
     `group` has a level of each group of `by`, "total", or a pair such as male/female. The parts of
     the spread are standard deviations; `sd_model` is null if the bundle has no vintages, which the
-    provenance counts. With a `reference` the effect is the difference from it, with its range.
-    Everything is null if it is suppressed, or if nobody is in the group.
+    provenance counts. With a `reference` there are its value and the effect: the difference
+    from it, with its range. Everything is null if it is suppressed, or if nobody is in the group.
     """
 
     year: int | None
@@ -345,6 +345,7 @@ class GroupStatistic(BaseModel):
     sd_economy: float | None
     sd_model: float | None
     mc_error: float | None
+    reference: float | None = None
     effect: float | None = None
     effect_lower_90: float | None = None
     effect_upper_90: float | None = None

@@ -51,6 +51,7 @@ _EVENT = re.compile(
     r"(?P<statistic>\w+) (?P<levels>.+?)(?: (?P<year>\d{4}))? (?P<sign>[<>]) "
     r"(?:in (?P<reference>\d{4})|(?P<amount>-?\d+(?:\.\d+)?(?:e\d+)?))"
 )
+_MAX_RATIO = 50  # of an event; a larger one is meant in per cent
 _THOUSANDS = re.compile(r"^\s*\d{3}(\.\d*)?\s*$|[<>]\s*-?\d{1,3}([ ,.'_\u00a0\u2019]\d{3})+\s*$")
 
 
@@ -437,10 +438,15 @@ class GroupEvent:
                 else f"A lifetime has no year. Leave the years out of the event {text!r}."
             )
         amount = float(match["amount"]) if match["amount"] else None
-        is_fraction = ALL_STATISTICS[match["statistic"]].is_fraction
-        if amount is not None and is_fraction and not 0 <= amount <= 1:
+        known = ALL_STATISTICS[match["statistic"]]
+        if amount is not None and known.is_fraction and not 0 <= amount <= 1:
             raise UsageError(
                 f"The event {text!r} is about a share, which is 0 to 1. Write 0.1 for 10 %."
+            )
+        if amount is not None and known.unit == "ratio" and not 0 < amount < _MAX_RATIO:
+            raise UsageError(
+                f"The event {text!r} is about a ratio, which is 0 to {_MAX_RATIO}. Write 1.02 for "
+                "2 % more."
             )
         levels = () if match["levels"] == "all" else tuple(match["levels"].split(" and "))
         return cls(

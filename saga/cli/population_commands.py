@@ -156,7 +156,7 @@ def _show_sums(statistics: pl.DataFrame, request: PopulationRequest, unit: str, 
     """
     import polars as pl
 
-    from saga.pages.format import short, unit_of
+    from saga.pages.format import percent, short, unit_of
     from saga.pages.group import TOTAL, shown_years, table_years
 
     years, amounts = table_years(statistics), pl.selectors.float()
@@ -181,7 +181,11 @@ def _show_sums(statistics: pl.DataFrame, request: PopulationRequest, unit: str, 
                 table = rows.select(*shown)
                 scale, name = unit_of(table.select(pl.max_horizontal(amounts.abs().max())).item())
                 heading = f"{change}{title}, {name}{unit}"
-                console.table(table.with_columns(amounts / scale), heading, shown, short)
+                table = table.with_columns(amounts / scale)
+                if prefix:
+                    shares = (rows["effect"] / rows["reference"]).map_elements(percent, pl.String)
+                    table, shown = table.with_columns(share=shares), {**shown, "share": "Per cent"}
+                console.table(table, heading, shown, short)
     if shown_years(years) != years:
         console.result(
             f"All years, with all digits: the rows of the statistic total in {out}/statistics.csv.",

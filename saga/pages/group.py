@@ -24,6 +24,7 @@ _MAX_YEARS, _YEAR_STEP = 8, 5  # of more than 8 years the page has 2030, 2035 ..
 _PAPER_LETTERS, _PADDING = 150, 2  # of a line on A4 in the type of ranges; of a column of it
 _LARGER = 1.3  # width of a letter of values, names and headings, in those of ranges
 _AMOUNTS = ("value", "lower_90", "upper_90")
+_FEW = 5  # persons beyond a percentile, whose range is then marked
 _Texts = tuple[str, str, str]
 
 
@@ -105,6 +106,7 @@ def render_group(
         pairs = pl.col("statistic").is_in([*COMPARISONS, *LIFETIME_COMPARISONS])
         has_persons = statistics.join(inhabited, on=groups, how="semi", maintain_order="left")
         statistics = pl.concat([has_persons, statistics.filter(pairs)])
+    statistics = _mark_few(statistics, persons, groups, bool(provenance.get("weighted")))
     sections = []
     for of_tables, at in ((OF_YEARS, shown_years(years)), (OF_LIFETIMES, [None])):
         shown = statistics.filter(pl.col("year").is_in(at, nulls_equal=True))
@@ -148,6 +150,7 @@ def render_group(
         "vintages": provenance.get("vintages"),
         "reference": provenance.get("reference", {}).get("scenario"),
         "weighted": bool(provenance.get("weighted")),
+        "has_few": statistics["rests_on_few"].any(),
         "simulated": SIMULATED if provenance.get("trained_on") == "simulated people" else "",
         "suppressed": described,
         "years_left_out": shown_years(years) != years,
@@ -159,6 +162,26 @@ def render_group(
         },
     }
     return render_page("group.html", values)
+
+
+def _mark_few(
+    statistics: pl.DataFrame, persons: pl.DataFrame, groups: Sequence[str], weighted: bool
+) -> pl.DataFrame:
+    """The statistics with `rests_on_few`: percentiles beyond which fewer than five persons are.
+
+    `persons` are the rows of numbers of persons; those of the first year are behind lifetimes.
+    Numbers that are `weighted` do not tell it.
+    """
+    share = pl.col("statistic").str.extract(r"^(?:lifetime_)?p(\d+)$").cast(pl.Float64) / 100
+    number = persons.select(*groups, of_year="year", number="value")
+    of_year = pl.col("year").fill_null(persons["year"].min())
+    beyond = pl.col("number") * pl.min_horizontal(share, 1 - share)
+    return (
+        statistics.with_columns(of_year=of_year)
+        .join(number, on=[*groups, "of_year"], how="left", maintain_order="left")
+        .with_columns(rests_on_few=(beyond.round(6) < _FEW).fill_null(False) & (not weighted))
+        .drop("of_year", "number")
+    )
 
 
 def _flows(transitions: pl.DataFrame) -> Iterator[dict[str, Any]]:
@@ -239,7 +262,7 @@ def _page_row(cell: pl.DataFrame, groups: Sequence[str], texts: Sequence[_Texts]
 
 
 def _texts(row: Mapping[str, Any], scale: float) -> _Texts:
-    """A value, its band and the effect on it in words; x if it is suppressed.
+    """A value, its band and the effect on it in words; x if it is suppressed, * if few are behind.
 
     Amounts are divided by `scale` and have three digits.
     """
@@ -262,7 +285,10 @@ def _texts(row: Mapping[str, Any], scale: float) -> _Texts:
         change, low, high = (factor * row[f"effect{end}"] for end in ("", "_lower_90", "_upper_90"))
         show = "{:.1f}".format if unit else text
         effect = f"change {show(change)}{unit} ({show(low)} to {show(high)})"
-    return text(row["value"]), limits, effect
+        if measured == "amount" and row["reference"]:
+            effect += f", {percent(row['effect'] / row['reference'])}"
+    few = "*" if row["rests_on_few"] else ""
+    return f"{text(row['value'])}{few}", limits, effect
 
 
 def _words(name: str) -> str:

@@ -79,6 +79,11 @@ class PathStatistic:
             influence = (self.influence - ratio * other.influence) / below
             return replace(self, values=ratio, influence=influence, weight=weight)
 
+    def log(self) -> PathStatistic:
+        """The logarithm of a positive statistic; -inf on a path on which it is 0."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return replace(self, values=np.log(self.values), influence=self.influence / self.values)
+
 
 @dataclass(frozen=True)
 class PersonPaths:

@@ -41,7 +41,8 @@ from saga.requests import GroupEvent, PopulationRequest, Progress
 Tables = TypeVar("Tables")
 TableSteps = Generator[tuple[int, int], None, Tables]  # years done and in all; then the tables
 CLASSES = ("zero", "fifth 1", "fifth 2", "fifth 3", "fifth 4", "fifth 5")
-EFFECT = ("effect", "effect_lower_90", "effect_upper_90")  # columns beside a reference
+# Columns beside a reference; the first is its value.
+EFFECT = ("reference", "effect", "effect_lower_90", "effect_upper_90")
 _DIGITS = 4  # of shares, Gini coefficients and ratios
 
 
@@ -254,10 +255,13 @@ class _Behind:
         return hidden, log
 
 
-# The cell, or the two that are compared; the names of groups; by statistic, and effect on a
-# statistic, bands.
+# The cell, or the two that are compared; the names of groups; by statistic, bands and the columns
+# of EFFECT.
 _CellBands = tuple[
-    tuple[TableCell, ...], tuple[str, ...], dict[str, GroupBand], dict[str, GroupBand]
+    tuple[TableCell, ...],
+    tuple[str, ...],
+    dict[str, GroupBand],
+    Mapping[str, Sequence[float | None]],
 ]
 _HIDDEN = GroupBand(np.nan)
 _Key = tuple[int | None, tuple[str, ...], str]  # year, names of the cell or comparison, statistic
@@ -343,8 +347,9 @@ def _bands(
             if name in shown
         }
         effects = {
-            f"{prefix}{name}": band(
-                statistics[f"{prefix}{name}"].difference(other), sampled=population.sampled
+            f"{prefix}{name}": (
+                other.point,
+                *band(statistics[f"{prefix}{name}"].difference(other), sampled=population.sampled),
             )
             for _, _, others in each[1:]
             for name, other in others.items()
@@ -400,7 +405,7 @@ def _rows(
             low, high = statistic.limits
             for name, value in () if is_hidden else values.items():
                 values[name] = None if value is None else min(max(value, low), high)
-            if title in effects:  # its first three fields
+            if title in effects:  # of its band the first three fields
                 values |= zip(EFFECT, effects[title], strict=False)
             shown = {
                 name: None
@@ -433,12 +438,15 @@ def _chance_rows(
                 "have. After tax needs --tax, pensionable earnings need the group base_amounts, "
                 "and lifetimes need groups that do not change along a path."
             )
-        sides = [of_events.statistics[key] for key in keys]
-        statistic = sides[0].difference(sides[1] if event.reference else event.amount or 0.0)
+        sides, amount = [of_events.statistics[key] for key in keys], event.amount or 0.0
+        is_ratio = ALL_STATISTICS[event.statistic].unit == "ratio"
         of_model = [
-            population.sd_model(event.statistic, names, year, side.size) or 0.0
+            population.sd_model(event.statistic, names, year, 1.0 if is_ratio else side.size) or 0.0
             for year, side in zip(years, sides, strict=True)
         ]
+        if is_ratio:  # in logarithms, a < 1.25 b has the chance of b > .8 a
+            sides, amount = [side.log() for side in sides], math.log(amount or 1)
+        statistic = sides[0].difference(sides[1] if event.reference else amount)
         if not event.below:
             statistic = replace(statistic, values=-statistic.values, influence=-statistic.influence)
         # A cell may be unsafe in the year of an event after the last one of the tables.
@@ -464,7 +472,7 @@ def _chance_rows(
 
 def _rounded(statistic: GroupStatistic, value: float, rules: DisclosureRules) -> float:
     if not statistic.is_money and statistic.unit != "persons":
-        return round(value, _DIGITS)
+        return round(value, _DIGITS) + 0.0  # not -0.0
     base = rules.amount_base if statistic.is_money else rules.count_base
     return float(round(value / base) * base)
 

@@ -20,10 +20,13 @@ SHOWN = [2023, *range(2025, 2071, 5)]
 PROVENANCE = {"currency": "SEK", "price_year": 2022, "warnings": []}
 
 
-def page_of(scale: float, *, effects: bool = False, groups: int = 1) -> str:
-    """A page of two statistics of two groups, with every year's sum near `scale`."""
+def page_of(
+    scale: float, *, effects: bool = False, groups: int = 1, persons: int = 100, **more: bool
+) -> str:
+    """A page of three statistics of two groups, with every year's sum near `scale`."""
     names = [f"education_level_{k}" for k in range(groups)]
     effect = dict.fromkeys(("effect", "effect_lower_90", "effect_upper_90"), -0.123456 * scale)
+    effect["reference"] = scale
     rows = [
         {"year": year, **dict.fromkeys(names, level), "statistic": statistic}
         | {"value": factor * scale, "lower_90": 0.2 * scale, "upper_90": 1.2345678 * scale}
@@ -31,7 +34,7 @@ def page_of(scale: float, *, effects: bool = False, groups: int = 1) -> str:
         | {"suppressed": False}
         for year in YEARS
         for level in ("long_tertiary", "total")
-        for statistic, factor in (("persons", 100 / scale), ("total", 0.98765432))
+        for statistic, factor in (("persons", persons / scale), ("total", 0.98765432), ("p90", 0.5))
     ]
     flows = [
         {"year": year, "to_year": year + 5, **dict.fromkeys(names, "total")}
@@ -41,7 +44,7 @@ def page_of(scale: float, *, effects: bool = False, groups: int = 1) -> str:
         for to, share in zip(("zero", "more"), shares, strict=True)
     ]
     return render_group(
-        pl.DataFrame(rows), pl.DataFrame(flows), PROVENANCE, dict.fromkeys(YEARS, 0)
+        pl.DataFrame(rows), pl.DataFrame(flows), PROVENANCE | more, dict.fromkeys(YEARS, 0)
     )
 
 
@@ -60,6 +63,18 @@ def test_each_year_is_in_one_block_of_a_table(effects: bool, groups: int) -> Non
     assert table.count("<td") == 2 * len(SHOWN)
     assert table.count("<td>593<br><small>120 to 741</small>") == 2 * len(SHOWN)
     assert "million SEK of 2022" in table
+
+
+@pytest.mark.parametrize(
+    ("persons", "weighted", "marks"), [(50, False, 0), (45, False, 2 * len(SHOWN)), (45, True, 0)]
+)
+def test_a_percentile_beyond_which_few_persons_are_is_marked(
+    persons: int, weighted: bool, marks: int
+) -> None:
+    page = page_of(6e8, persons=persons, weighted=weighted)
+    assert page.count("<td>300*<br>") == marks
+    assert page.count("593*") == 0
+    assert ("fewer than five persons are beyond" in page) == bool(marks)
 
 
 @pytest.mark.parametrize("groups", [1, 3])

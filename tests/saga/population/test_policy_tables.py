@@ -365,6 +365,27 @@ def test_comparisons_lifetimes_and_chances_are_those_of_the_paths(
     assert (all_of_it, grows) == (1, 1), "in 2022 everybody had 1,000 in the panel"
 
 
+def test_a_ratio_has_the_chances_of_its_inverse(panel: Path, tmp_path: Path) -> None:
+    """Also where few paths are stretched by the model's error."""
+    rng = np.random.default_rng(10)
+    economy = rng.lognormal(12, 0.5, (PERSONS, YEARS, 40 * PATHS))
+    error = {"everybody": {"1": 0.1}, "groups": {"1": 0.1, "3": 0.4}}
+    vintages = {"cutoffs": [2000], "separate": {"1": 1}, "deviations": {"mean_ratio": error}}
+    scored = write_scored(tmp_path / "in", path_rows(economy), stated={"vintages": vintages})
+    pairs = [
+        (f"{name}ratio male/female {year}{than}", f"{name}ratio female/male {year}{inverse}")
+        for name, year in (("mean_", "2025 "), ("p50_", "2024 "), ("lifetime_mean_", ""))
+        for than, inverse in (("< 1.25", "> 0.8"), ("> 0.96", "< 1.041666666666667"))
+    ]
+    pairs.append(("mean_ratio male/female 2025 < in 2023", "mean_ratio female/male 2025 > in 2023"))
+    events = ", ".join(event for pair in pairs for event in pair)
+    more = ["--by", "sex", "--compare", "male/female,female/male", "--events", events]
+    table = _run(scored, panel, tmp_path / "out", *more)
+    chances = {row["event"]: row["value"] for row in table.drop_nulls("event").to_dicts()}
+    assert [chances[a] for a, _ in pairs] == [chances[b] for _, b in pairs]
+    assert 0 < chances[pairs[0][0]] < 1
+
+
 def test_what_is_said_of_a_hidden_group_is_hidden(
     scored: Path, panel: Path, tmp_path: Path
 ) -> None:
@@ -478,6 +499,7 @@ def test_only_persons_with_weights_are_a_sample(scored: Path, panel: Path, tmp_p
         ("--events 'total all 2024 > 40,000,000'", "Write 40000000 or 4e7"),
         ("--events 'total all 2024 > 40 000'", "no separators of thousands"),
         ("--events 'zero_share all 2024 < 10'", "Write 0.1 for 10 %"),
+        ("--events 'mean_ratio male/female 2024 < 102'", "Write 1.02 for 2 % more"),
         ("--events 'mean all < 2'", "needs a year"),
         ("--events 'lifetime_mean all 2030 < 2'", "has no year"),
         ("--events 'mean women 2024 < 2'", "which no group has"),

@@ -11,7 +11,7 @@ import pytest
 from scored_folder import path_rows, write_scored
 
 from saga.arrays import Floats
-from saga.pages.format import short, unit_of
+from saga.pages.format import percent, short, unit_of
 from tests.command_line import done, refusal
 
 PERSONS, YEARS, PATHS = 120, 2, 60
@@ -49,8 +49,10 @@ def test_an_effect_is_the_mean_difference_and_its_range_that_of_the_difference(
         assert row["effect"] == pytest.approx(totals.mean(), abs=1)
         lower, upper = row["effect_lower_90"], row["effect_upper_90"]
         np.testing.assert_allclose([lower, upper], limits(totals), atol=1)
-        reference = before.filter(pl.col("statistic") == "total", pl.col("year") == 2023 + year)
-        assert row["value"] - row["effect"] == pytest.approx(reference["value"].item(), abs=2)
+        for statistic in ("total", "p10"):  # the median of quantiles is no sum
+            of_it, alone = of_year[statistic], before.filter(statistic=statistic, year=2023 + year)
+            assert of_it["reference"] == alone["value"].item()
+        assert row["value"] - row["effect"] == pytest.approx(row["reference"], abs=2)
         # Everybody loses the same share of a path, so shares and inequality do not move.
         assert of_year["zero_share"]["effect"] == 0
         assert of_year["gini"]["effect"] == pytest.approx(0, abs=1e-4)
@@ -63,7 +65,10 @@ def test_an_effect_is_the_mean_difference_and_its_range_that_of_the_difference(
     page = (tmp_path / "out" / "tables.html").read_text()
     scale, _ = unit_of(table.filter(statistic="total")["upper_90"].max())  # type: ignore[arg-type]
     change, low, high = (short(amount / scale) for amount in (row["effect"], lower, upper))
-    assert f"change {change} ({low} to {high})" in page
+    share = percent(row["effect"] / row["reference"])
+    assert f"change {change} ({low} to {high}), {share}" in page
+    line = ("tables", scored, "--reference", base, "--out", tmp_path / "again", EXACT)
+    assert re.search(f"Per cent.*{share}", done(*line).output, re.DOTALL)
     assert "effect" not in effects_of_nothing(scored, tmp_path / "alone").columns
 
 
