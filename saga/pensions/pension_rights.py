@@ -18,7 +18,7 @@ from saga.pensions.pension_rules import PensionLaw, Years
 FINAL_YEARS = 5  # whose mean are the final earnings of a ratio
 BEST_YEARS = 15  # whose mean are the best earnings of a ratio
 AMOUNTS = ("rights", "funded_rights")  # measures in money; the others are years or ratios
-_EPSILON = 1e-6  # larger than binary rounding errors, which would change a rounded amount
+_EPSILON = 1e-6  # larger than binary rounding errors, which would move an amount over a limit
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ def pensionable(law: PensionLaw, years: Years, earnings: Floats, growth: Floats)
     step = of("fee_step")
     rounded = np.ceil((fee - _EPSILON) / np.where(step > 0, step, 1.0) - 0.5) * step
     net = income - np.where(step > 0, rounded, fee)
-    counted = np.where(income >= floor, np.minimum(net, ceiling), 0.0)
+    counted = np.where(income + _EPSILON >= floor, np.minimum(net, ceiling), 0.0)
     return np.where(np.isnan(income), np.nan, counted)
 
 
@@ -165,7 +165,7 @@ class _InLaw:
     def bands(self) -> dict[str, Floats]:
         """Numbers of years up to each one, without earnings and in each band of index amounts."""
         limits = [0.0, *self.law.rule.bands]
-        relative = self.earnings / self.index
+        relative = (self.earnings + _EPSILON) / self.index
         inside = {"years_without": self.earnings == 0}
         for low, high in zip(limits, [*limits[1:], np.inf], strict=True):
             name = f"years_from_{low:g}" if high == np.inf else f"years_{low:g}_to_{high:g}"

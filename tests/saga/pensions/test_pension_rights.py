@@ -338,6 +338,18 @@ def test_measures_describe_the_career() -> None:
     assert found["ratio_final"] == pytest.approx(found["rights"] / final)
 
 
+@pytest.mark.parametrize("price_year", [2003, 2022, 2030])
+@pytest.mark.parametrize("limit", [1, 3, 5, 8.07])
+def test_earnings_exactly_at_a_limit_are_not_below_it(limit: float, price_year: int) -> None:
+    """Neither below a floor nor in a lower band, although prices go to and fro."""
+    law = law_of(f"base: accrual\nbands: [{limit}]\nparameters: {{floor: {limit}}}\n", price_year)
+    for year, base in INCOME_BASE.items():
+        for exact, counted in ((limit * base, 1), (limit * base - 0.01, 0)):
+            found = measures(law, career_of(law, year, [exact]), [20])
+            numbers = found[f"years_from_{limit:g}"], found["contribution_years"]
+            assert [float(number[0, 0]) for number in numbers] == [counted] * 2, (year, exact)
+
+
 def test_the_ratio_of_each_age_has_the_divisor_of_its_year() -> None:
     law = law_of("base: se\nparameters:\n  divisor: {2003: 16, 2025: 20}\n")
     career = career_of(law, 2003, [300_000] * 24)
