@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga.arrays import Floats
-from saga.data.facts import PRICES, Facts
+from saga.data.facts import Facts
 from saga.errors import Problem, UsageError, with_nearest
 from saga.files.yaml_text import is_number, read_yaml
 from saga.requests import PensionSource
@@ -33,7 +33,7 @@ FORMULAS = ("sum", "best_years")
 KINDS = ("balance", "yearly_pension")
 MAX_CHARACTERS = 20_000  # of a rule file; the longest shipped rule has a third of it
 ROLES = {"rule": "pension rule", "reform": "reform"}  # of a request: option, and words of errors
-_OWN_PRICES = "prices"  # series of consumer prices of a rule in another currency than SEK
+_PRICES = "prices"  # series of consumer prices; in SEK those of the facts will do
 
 
 class Parameter(NamedTuple):
@@ -218,7 +218,7 @@ class PensionLaw:
         names = {rule.index, rule.floor_index, rule.ceiling_index}
         of_facts = facts.series if currency == "SEK" else {}  # whose amounts are in SEK
         known = {name: series.values for name, series in of_facts.items()} | {
-            name: values for name, values in rule.series.items() if name != _OWN_PRICES
+            name: values for name, values in rule.series.items() if name != _PRICES
         }
         fix = f"Give them in {currency} here, or, if that is SEK, in facts of your own."
         lacking = [
@@ -226,15 +226,15 @@ class PensionLaw:
             for name in sorted(names - known.keys())
         ]
         _refuse(lacking, place)
-        prices = rule.series.get(_OWN_PRICES) or (facts.price_index if currency == "SEK" else {})
+        prices = rule.series.get(_PRICES) or (facts.price_index if currency == "SEK" else {})
         amounts = {name: known[name] for name in names}
         last_year = min(max(values) for values in (*amounts.values(), prices or {0: 0.0}))
         fix = (
             f"Give it every year from {rule.first_year} on here, for this replaces the dated "
             "facts; facts of your own may add a year to these."
         )
-        for name, values in {**amounts, PRICES: prices}.items():
-            needed = [*range(rule.first_year, last_year + 1), *([price_year] * (name == PRICES))]
+        for name, values in {**amounts, _PRICES: prices}.items():
+            needed = [*range(rule.first_year, last_year + 1), *([price_year] * (name == _PRICES))]
             gaps = [f"it has no {name} of {year}" for year in needed if year not in values]
             _refuse([("series", True, why, fix) for why in gaps[:1]], place)
         why = f"it begins in {rule.first_year}, after the last year of its amounts, {last_year}"
@@ -384,7 +384,7 @@ def _on_top_of(base: object, content: dict[str, Any], place: str) -> dict[str, A
         merged["price_amounts"] = [n for n in below["price_amounts"] if n in used and n != used[0]]
     inherited = {
         "parameters": below["parameters"],
-        "series": {k: v for k, v in below.get("series", {}).items() if k in (*used, _OWN_PRICES)},
+        "series": {k: v for k, v in below.get("series", {}).items() if k in (*used, _PRICES)},
     }
     for key, before in inherited.items():
         changes = content.get(key, {})
@@ -460,7 +460,7 @@ def _checks(content: Mapping[str, Any]) -> Iterator[_Check]:
         yield key, key not in _KEYS, "there is no such key", fix
     for key in _TEXTS:
         fix = f"Write {' or '.join(KINDS)}" if key == "kind" else "Give it"
-        is_text = isinstance(content.get(key), str) and content[key]
+        is_text = isinstance(content.get(key), str) and content[key].strip()
         yield key, not is_text, "a text is missing", f"{fix}, or a `base` that has it."
     for key, choices in _CHOICES.items():
         is_other = isinstance(content.get(key), str) and content[key] not in choices
@@ -481,7 +481,8 @@ def _checks(content: Mapping[str, Any]) -> Iterator[_Check]:
     yield "first_year", not _is_year(content.get("first_year")), "no calendar year", _FIX_YEAR
     bands = content.get("bands", [1])
     is_list = isinstance(bands, list) and len(bands) > 0 and all(map(is_number, bands))
-    ascends = is_list and all(low < high < _HIGHEST for low, high in pairwise((0, *bands)))
+    named = (f"{limit:g}" for limit in (0, *bands)) if is_list else ()  # as columns name them
+    ascends = is_list and all(low < high < _HIGHEST for low, high in pairwise(map(float, named)))
     yield "bands", not ascends, "not ascending numbers", "Write them like [1, 3, 5]."
     # Each is a row of each person and age.
     is_long = ascends and len(bands) > _MAX_BANDS
@@ -496,10 +497,15 @@ def _checks(content: Mapping[str, Any]) -> Iterator[_Check]:
     yield "parameters, rate", is_nothing, "missing, so no year gives a right", "Give it."
     for name, value in parameters.items():
         yield from _checks_of_parameter(name, value, content)
-    used = [*dict.fromkeys(map(str, _amounts_of(content))), _OWN_PRICES]
+    for key in ("floor_index", "ceiling_index"):
+        name = key.removesuffix("_index")
+        fix = f"Give the parameter {name}, too, or remove it."
+        is_alone = key in content and name not in parameters
+        yield key, is_alone, f"it has no effect without {name}", fix
+    used = [*dict.fromkeys(map(str, _amounts_of(content))), _PRICES]
     for name, value in content.get("series", {}).items():
         key = f"series, {name}"
-        fix = f"Remove it, or write one of those that it uses: {', '.join(used[:-1])}."
+        fix = f"Remove it, or write one of those that it uses: {', '.join(used)}."
         fix = with_nearest(fix, name, used)
         yield key, name not in used, "the rule does not use it", fix
         is_dated = isinstance(value, dict)
@@ -556,12 +562,15 @@ def _checks_of_pairs(rule: PensionRule) -> Iterator[_Check]:
     """The checks of parameters of which each is possible, and both together are not in a year."""
     dates = {rule.first_year, *(year for dated in rule.parameters.values() for year in dated)}
     years = np.array(sorted(dates))
-    names = ("bend_1", "bend_2", "rate", "funded_rate")
-    bend_1, bend_2, rate, funded_rate = (rule.of_years(name, years) for name in names)
+    names = ("bend_1", "bend_2", "rate", "funded_rate", "index_age", "eligibility_age")
+    bend_1, bend_2, rate, funded_rate, age, pension_age = (
+        rule.of_years(name, years) for name in names
+    )
     shares = "Give shares of what counts that are together at most 1, such as 0.16 and 0.025."
     for name, above, what, fix in (
         ("bend_1", bend_1 > bend_2, "bend_2", "Give bend_1 at most bend_2."),
         ("rate", rate + funded_rate > 1, "1 with funded_rate", shares),
+        ("index_age", age > pension_age, "eligibility_age", "Give index_age at most that age."),
     ):
         why = f"above {what} in {years[above.argmax()]}"
         yield f"parameters, {name}", bool(above.any()), why, fix
