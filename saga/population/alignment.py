@@ -124,6 +124,7 @@ def compare(scored: ScoredPaths, persons: pl.DataFrame, targets: Targets) -> pl.
     # Part by part, because a sum whose order changes has other last digits in each run.
     sums = [
         _labelled(scored, persons, targets, part)
+        .filter(pl.col("weight") > 0)
         .group_by(*targets.keys, "path", maintain_order=True)
         .agg(total=_TOTAL, persons=_PERSONS)
         .collect()

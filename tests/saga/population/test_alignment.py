@@ -173,18 +173,27 @@ def test_residents_are_known_from_states_only(scored: Path, panel: Path, tmp_pat
     assert "--circumstances" in refusal(*line, "--residents")
 
 
+@pytest.mark.parametrize("group", ["state", "residents"])
 @pytest.mark.parametrize(("statistic", "below"), [("total", 1 - 4 / PATHS), ("mean", 0.0)])
 def test_a_path_without_persons_in_a_group_has_a_total_of_zero(
-    statistic: str, below: float, panel: Path, tmp_path: Path
+    group: str, statistic: str, below: float, tmp_path: Path
 ) -> None:
-    """On 4 of the paths one person of 1,000 is on leave, on the others nobody."""
+    """On 4 of the paths one person of 1,000 is in it, on the others nobody: at work, or abroad."""
     rows = path_rows(np.full((PERSONS, 1, PATHS), 1_000.0))
-    leave = (pl.col("person_id") == "0007") & (pl.col("path") < 4)
-    state = pl.when(leave).then(pl.lit("leave")).otherwise(pl.lit("work"))
-    rows = rows.with_columns(state=state.cast(pl.Enum(["leave", "work"])))
+    inside = pl.col("path") < 4
+    one = pl.when(pl.col("person_id") == "0007").then(inside)
+    if group == "state":
+        state, by = pl.when(one).then(pl.lit("leave")).otherwise(pl.lit("work")), "state,leave"
+    else:
+        state, by = pl.when(inside).then(pl.lit("work")).otherwise(pl.lit("abroad")), "sex,female"
+    rows = rows.with_columns(state=state.cast(pl.Enum(["leave", "work", "abroad"])))
     scored, targets = write_scored(tmp_path / "paths", rows), tmp_path / "targets.csv"
-    targets.write_text(f"year,state,{statistic}\n2023,leave,900\n")
-    _align(scored, panel, targets, tmp_path / "out")
+    name, level = by.split(",")
+    targets.write_text(f"year,{name},{statistic}\n2023,{level},900\n")
+    sex = np.where(np.arange(PERSONS) == 7, "female", "male")
+    panel = _write_panel(tmp_path / "panel.csv", sex)
+    more = ["--residents"] if group == "residents" else []
+    _align(scored, panel, targets, tmp_path / "out", *more)
     found = pl.read_csv(tmp_path / "out" / "alignment.csv").row(0, named=True)
     assert found["percentile"] == pytest.approx(below)
     assert found["lower_90"] == (0 if statistic == "total" else 1_000)
