@@ -139,12 +139,10 @@ class SwedishTax:
 
     def tax(self, earnings: Floats) -> Floats:
         """Annual tax with the pension fee, SEK of the year, of earnings; NaN stays NaN."""
-        inside = earnings < _TABLE_TOP
+        hundreds, top = (earnings + _EPSILON) / _STEP, _TABLE_TOP / _STEP
         tax = np.full(earnings.shape, np.nan)
-        tax[inside] = _tax_by_hundred(self)[
-            ((earnings[inside] + _EPSILON) / _STEP).astype(np.int64)
-        ]
-        above = earnings >= _TABLE_TOP
+        inside, above = hundreds < top, hundreds >= top
+        tax[inside] = _tax_by_hundred(self)[hundreds[inside].astype(np.int64)]
         tax[above] = self.breakdown(earnings[above])["tax"]
         return tax
 

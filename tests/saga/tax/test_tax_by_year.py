@@ -203,6 +203,14 @@ def test_state_tax_is_due_from_the_published_earnings_on(year: int) -> None:
     assert state.tolist() == [0.0, 20.0]
 
 
+@pytest.mark.parametrize("amount", [100.0, 240_000.0, 2_000_000.0, 2_000_100.0])
+def test_a_rounding_error_of_prices_changes_no_tax(amount: float) -> None:
+    """Whole hundreds of the law's year that went through the prices of another year and back."""
+    for year in YEARS:
+        near = np.array([np.nextafter(amount, 0), amount, amount * (1 + 1e-15)])
+        assert law(year).tax(near).tolist() == [assess(amount, year)] * 3
+
+
 @pytest.mark.parametrize("year", YEARS)
 def test_nobody_without_earnings_pays_and_net_income_never_falls_above_the_fee(year: int) -> None:
     rule = law(year)
