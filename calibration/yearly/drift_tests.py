@@ -38,6 +38,7 @@ COMMANDS: dict[Action, str] = {
 _MEDIAN_VARIANCE = math.pi / 2  # variance of a median, divided by that of a mean
 # Variance of the lasting shifts in the martingale's mixture, in squared standard errors of a year.
 _SHIFT_VARIANCE = 4.0
+_LARGEST_LOG = 700.0  # beyond it a number is no float
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,8 @@ def sequential_test(shares: Sequence[tuple[float, int]], scale: DriftScale) -> l
         statistic = (share - NOMINAL) / _standard_error(n, scale)
         total += _normal_score(statistic, scale)
         spread = 1 + year * _SHIFT_VARIANCE
-        values.append(math.exp(_SHIFT_VARIANCE * total**2 / (2 * spread)) / math.sqrt(spread))
+        log_mixture = min(_SHIFT_VARIANCE * total**2 / (2 * spread), _LARGEST_LOG)
+        values.append(math.exp(log_mixture) / math.sqrt(spread))
     return values
 
 
@@ -135,7 +137,7 @@ def _normal_score(statistic: float, scale: DriftScale) -> float:
     if not scale.years:
         return statistic
     tail = float(t.logsf(abs(statistic), scale.years))
-    return math.copysign(float(norm.isf(math.exp(max(tail, -700.0)))), statistic)
+    return math.copysign(float(norm.isf(math.exp(max(tail, -_LARGEST_LOG)))), statistic)
 
 
 def _tests(

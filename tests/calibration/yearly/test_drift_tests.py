@@ -68,6 +68,14 @@ def test_drift_is_found_and_told_apart_from_drift_of_a_group() -> None:
     assert [t.group for t in compare_groups(one, scale) if t.alarm] == ["quintile=1"]
 
 
+@pytest.mark.parametrize("scale", [DriftScale(0.0, 0), DriftScale(0.005, 20)])
+@pytest.mark.parametrize("share", [0.0, 0.45, 1.0])
+def test_drift_beyond_all_numbers_is_an_alarm_too(share: float, scale: DriftScale) -> None:
+    values = sequential_test([(share, 100_000)] * 40, scale)
+    assert np.isfinite(values).all()
+    assert values[-1] >= 1 / ALPHA
+
+
 def test_few_persons_are_not_tested() -> None:
     assert compare_levels({"all": (0.5, 40)}, DriftScale(0.0, 0)) == ()
     assert compare_groups({"all": (0.5, 400), "quintile=1": (0.5, 400)}, DriftScale(0.0, 0)) == ()
