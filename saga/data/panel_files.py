@@ -177,7 +177,7 @@ def scan_files(
     choose: Callable[[Sequence[str]], Sequence[str]],
     labelled: Collection[str] = (),
 ) -> tuple[list[pl.LazyFrame], tuple[str, ...], list[list[str]]]:
-    """Each file's chosen columns, not yet read; the unread columns of all files; each file's names.
+    """Each file's chosen columns; the columns that the mapping does not use; each file's names.
 
     All files get the columns and types of all: names that differ in case or surrounding blanks
     alone get the first spelling, a column that a file lacks is unknown in it, and a column that is
@@ -212,8 +212,9 @@ def scan_files(
             lazy = rows_of_csv(lazy, read)
         constants = (pl.lit(value, dtype=pl.String).alias(key) for key, value in extra.items())
         scans.append(lazy.with_columns(constants).rename(renamed, strict=False).select(chosen))
+        used = mapping.used_columns(names)
         unread |= dict.fromkeys(
-            name for name in names[: len(in_file)] if name not in chosen and not is_unnamed(name)
+            name for name in names[: len(in_file)] if name not in used and not is_unnamed(name)
         )
     require_one_name([name for scan in scans for name in scan.collect_schema().names()])
     exact = {name for names in by_file for name in mapping.columns_of("person_id", names)}

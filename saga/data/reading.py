@@ -194,7 +194,7 @@ class Source:
                 )
             _require_cells(scan.collect_schema(), str(file))
         if fitting:
-            self._require_fit([*scans[0].collect_schema().names(), *unread])
+            self._require_fit([name for names in by_file for name in names])
         times = Counter(name for names in by_file for name in self._mapped.found(names))
         partly = {name: f"{n} of {len(by_file)}" for name, n in times.items() if n < len(by_file)}
         object.__setattr__(self, "partly", partly)
