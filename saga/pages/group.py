@@ -137,10 +137,11 @@ def render_group(
                 )
     sections += _flows(transitions)
     sections += _moves(dynamics) if dynamics is not None else ()
-    by = [_words(group) for group in groups]
+    *others, last = map(_words, groups or [""])
+    by = f"{', '.join(others)} and {last}" if others else last
     values = {
-        "title": "Earnings of a population" + (f" by {' and '.join(by)}" if by else ""),
-        "by": " and ".join(by),
+        "title": "Earnings of a population" + (f" by {by}" if by else ""),
+        "by": by,
         "persons": "the persons"
         if everybody.null_count()
         else f"about {money(everybody[0])} persons",

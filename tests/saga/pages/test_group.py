@@ -77,6 +77,15 @@ def test_a_percentile_beyond_which_few_persons_are_is_marked(
     assert ("fewer than five persons are beyond" in page) == bool(marks)
 
 
+@pytest.mark.parametrize(
+    ("groups", "by"),
+    [(1, "level 0"), (2, "level 0 and education level 1"),
+     (3, "level 0, education level 1 and education level 2")],
+)  # fmt: skip
+def test_the_title_lists_the_groups(groups: int, by: str) -> None:
+    assert f"Earnings of a population by education {by}</h1>" in page_of(1e6, groups=groups)
+
+
 @pytest.mark.parametrize("groups", [1, 3])
 def test_flows_are_on_the_page_without_suppressed_classes(groups: int) -> None:
     page = page_of(6e8, groups=groups)
