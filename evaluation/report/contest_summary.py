@@ -88,7 +88,7 @@ def _compare_best(table: pl.DataFrame) -> Iterable[str]:
     for name in rivals:
         sure = rows.filter(pl.col("p_holm") < SURE, pl.col("relative") < 0, model=name)
         if name != best and not sure.is_empty():
-            yield f"{name}, too, beats SAGA {_years_ahead(sure['horizon'].to_list())}."
+            yield f"{name} beats SAGA {_years_ahead(sure['horizon'].to_list())}."
 
 
 def _who_is_better(rows: pl.DataFrame, rival: str) -> str:
@@ -105,12 +105,11 @@ def _compare_rules(table: pl.DataFrame) -> Iterable[str]:
     """How far SAGA's error lies from that of each simple rule, in the first setting."""
     rows = table.filter(pl.col("test") != YEAR, metric="crps_log", group="all")
     for rule, meaning in SIMPLE_RULES.items():
-        of_rule = rows.filter(model=rule)
+        of_rule = rows.filter(model=rule).drop_nulls("relative")
         if of_rule.is_empty():
             continue
         setting = of_rule["setting"].sort(descending=True)[0]
-        rows_of_rule = of_rule.filter(setting=setting).sort("horizon").iter_rows(named=True)
-        compared = [row for row in rows_of_rule if row["relative"] is not None]
+        compared = of_rule.filter(setting=setting).sort("horizon").to_dicts()
         parts = [_describe_cut(row["relative"], row["horizon"]) for row in compared]
         unsure = [
             row["horizon"] for row in compared if row["p_holm"] is None or not row["p_holm"] < SURE
@@ -161,9 +160,12 @@ def _describe_coverage(metrics: pl.DataFrame) -> str:
     is_inside = pl.col("value").is_between("band_lower", "band_upper")
     off = rows.filter(~is_inside)["horizon"].to_list()
     shares = _join_words([f"{100 * value:.1f}" for value in rows["value"]])
-    verdict = "Chance alone explains the distance from 90\u00a0%."
+    verdict = "Chance may explain the distance from 90\u00a0%."
     if off:
-        verdict = f"The share {_years_ahead(off)} is further from 90\u00a0% than chance explains."
+        verdict = (
+            f"The share {_years_ahead(off)} is further from 90\u00a0% than chance explains 19 "
+            "times in 20."
+        )
     return (
         f"{_years_ahead(rows['horizon'].to_list()).capitalize()}, the 90\u00a0% sets contained "
         f"{shares}\u00a0% of the outcomes. {verdict} {missing}"

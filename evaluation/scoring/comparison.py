@@ -245,7 +245,7 @@ def adjust_together(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> dict[tuple[str, str], str]:
-    """A line by setting and test: which models the bundle beats at every horizon.
+    """A line by setting and test: which models the bundle beats at each horizon, which beat it.
 
     "Beats" means a lower mean score with p < SURE after Holm. A model that is beaten at no horizon
     is named without horizons.
@@ -257,13 +257,13 @@ def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> dict[tupl
     lines = {}
     for (setting, test), tested in rows.group_by("setting", "test", maintain_order=True):
         horizons = tested["horizon"].unique().sort().to_list()
-        beaten, not_beaten = [], []
+        beaten, not_beaten, better = [], [], []
         for (model,), results in tested.sort("horizon").group_by("model", maintain_order=True):
-            unclear = [
-                h
-                for h, d, p in results.select("horizon", "difference", "p_holm").iter_rows()
-                if not (d > 0 and p < SURE)
-            ]
+            sure = results.filter(pl.col("p_holm") < SURE)
+            leads = sure.filter(pl.col("difference") > 0)["horizon"].to_list()
+            unclear = [h for h in results["horizon"] if h not in leads]
+            if behind := sure.filter(pl.col("difference") < 0)["horizon"].to_list():
+                better.append(f"{model} (h = {_join(behind)})")
             if unclear:
                 at_horizons = f" (h = {_join(unclear)})" if unclear != horizons else ""
                 not_beaten.append(f"{model}{at_horizons}")
@@ -277,6 +277,8 @@ def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> dict[tupl
             line += "has "
         if not_beaten:
             line += f"no significant lead over {_join(not_beaten)}"
+        if better:
+            line += f"; significantly better than it: {_join(better)}"
         lines[str(setting), str(test)] = f"{line}."
     return lines
 

@@ -115,10 +115,12 @@ FACT_LABELS = {
 }
 
 
-# Sentences about the intervals for all persons together, by the status of their verdict; "watch"
-# is divided by the side on which they are.
+# Sentences about the intervals for all persons together, by the status of their verdict; "holds"
+# is divided by whether all coverages can be judged, "watch" by the side on which they are.
 SHORT_ANSWERS = {
     "holds": "For all persons together, the intervals covered as many as stated {} ahead.",
+    "partly": "For all persons together, those intervals that can be judged covered as many as "
+    "stated {} ahead; the other coverages rest on too few persons.",
     "fewer": "For all persons together, {} ahead a little fewer persons than stated were inside.",
     "more": "For all persons together, {} ahead more persons than stated were inside: the "
     "intervals are wider than necessary.",
@@ -151,7 +153,6 @@ def render_report(
     coverages = tables["coverage"]["coverage"].unique().sort().to_list()
     headline, verdicts = _headline(tables), _verdicts(tables)
     everybody = pl.col("grouping") == ALL
-    by_status = _horizons_by_status(verdicts, horizons)
     answered = {question for (question, _), row in verdicts.items() if row["status"] != "unclear"}
     n_answered = sum(row["status"] != "unclear" for row in verdicts.values())
     labels = label_groups(tables["coverage"].filter(~everybody))
@@ -175,7 +176,7 @@ def render_report(
             "verdicts": verdicts,
             "answered": answered,
             "is_small": n_answered < _FEW_ANSWERED * len(verdicts),
-            "short_answers": _short_answers(verdicts, by_status),
+            "short_answers": _short_answers(verdicts, horizons),
             "known": _what_is_known(tables, headline),
             "miss": MISS,
             "years_ahead": years_ahead,
@@ -219,11 +220,10 @@ def make_brief(diagnostics: Diagnostics, *, bundle: str | None = None) -> Brief:
     headline, verdicts = _headline(tables), _verdicts(tables)
     horizons = tables["verdicts"]["horizon"].unique().sort().to_list()
     _, uses = decide_uses(tables, headline, _unit(record), simulated=bool(record.get("people")))
-    by_status = _horizons_by_status(verdicts, horizons)
     known = [
         row
         for row in _what_is_known(tables, headline)
-        if row["needed"] and row["horizon"] in by_status["unclear"]
+        if row["needed"] and verdicts["coverage", row["horizon"]]["status"] == "unclear"
     ]
     shown = tables["coverage"].filter(grouping=ALL).drop_nulls("inside")
     digest = record.get("bundle", "-")
@@ -232,7 +232,7 @@ def make_brief(diagnostics: Diagnostics, *, bundle: str | None = None) -> Brief:
     holder = f"{(bundle or digest)[:12]}{judged if bundle not in (None, digest) else ''}"
     n_persons = f"{int(record['persons']):,}" if record.get("persons") else "the"
     people = f"{record['people']}. " if record.get("people") else ""
-    answers = [text for _, text in _short_answers(verdicts, by_status)]
+    answers = [text for _, text in _short_answers(verdicts, horizons)]
     for row in known:
         answers.append(
             f"{years_ahead([row['horizon']])} ahead {row['n']:,} persons were judged; about "
@@ -280,20 +280,21 @@ def _unit(record: Mapping[str, str]) -> str:
 
 
 def _short_answers(
-    verdicts: Mapping[tuple[str, int], Mapping[str, Any]], by_status: Mapping[str, Sequence[int]]
+    verdicts: Mapping[tuple[str, int], Mapping[str, Any]], horizons: Sequence[int]
 ) -> list[tuple[str, str]]:
     """Status and sentence about the intervals for everyone."""
-    of_watch: dict[str, list[int]] = {"fewer": [], "more": []}
-    for h in by_status["watch"]:
-        of_watch["more" if verdicts["coverage", h]["size"] > 0 else "fewer"].append(h)
-    horizons = {
-        "holds": ("holds", by_status["holds"]),
-        **{side: ("watch", of_side) for side, of_side in of_watch.items()},
-        **{status: (status, by_status[status]) for status in ("fails", "unclear")},
-    }
+    of_sentence: dict[str, list[int]] = {name: [] for name in SHORT_ANSWERS}
+    for h in horizons:
+        row = verdicts["coverage", h]
+        name = row["status"]
+        if name == "watch":
+            name = "more" if row["size"] > 0 else "fewer"
+        elif name == "holds" and row["judged"] and row["judged"] < row["figures"]:
+            name = "partly"
+        of_sentence[name].append(h)
     return [
-        (status, SHORT_ANSWERS[sentence].format(years_ahead(ahead)))
-        for sentence, (status, ahead) in horizons.items()
+        (verdicts["coverage", ahead[0]]["status"], SHORT_ANSWERS[name].format(years_ahead(ahead)))
+        for name, ahead in of_sentence.items()
         if ahead
     ]
 
@@ -336,16 +337,6 @@ def _by_group_and_horizon(table: pl.DataFrame, coverage: float) -> dict[Any, dic
     """(Grouping, group, horizon) -> the row at this coverage."""
     rows = table.filter(coverage=coverage).to_dicts()
     return {(row["grouping"], row["group"], row["horizon"]): row for row in rows}
-
-
-def _horizons_by_status(
-    verdicts: Mapping[tuple[str, int], Mapping[str, Any]], horizons: Sequence[int]
-) -> dict[str, list[int]]:
-    """Status of the first question -> the horizons that have it."""
-    by_status: dict[str, list[int]] = {name: [] for name in STATUS_WORDS}
-    for h in horizons:
-        by_status[verdicts["coverage", h]["status"]].append(h)
-    return by_status
 
 
 def _list_concerns(

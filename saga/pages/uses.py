@@ -94,8 +94,8 @@ def _one_person(figures: _Figures, h: int, coverage: float, unit: str) -> Use:
     """Never: whatever the verdicts, intervals hold on average over persons."""
     outside = round(1 / (1 - coverage))
     reason = (
-        f"One person in {outside} earns more or less than the interval says, and nobody knows in "
-        "advance who."
+        f"Even intervals that hold miss the earnings of one person in {outside}, and nobody knows "
+        "in advance whose."
     )
     if figures.width is not None and figures.width["width"] is not None:
         width, typical = figures.width["width"], figures.width["typical"]

@@ -194,12 +194,20 @@ def test_a_sum_that_is_hardly_off_is_not_said_to_be_off_by_nothing(
     assert f"the true total was {words} the forecast total" in budget.reason
 
 
-@pytest.mark.parametrize(("size", "sides"), [(0.01, ["more"]), (-0.01, ["fewer"])])
-def test_intervals_that_are_slightly_off_are_said_to_cover_more_or_fewer(
-    faultless: Diagnostics, size: float, sides: list[str]
+@pytest.mark.parametrize(
+    ("status", "size", "n_judged", "sides"),
+    [
+        ("watch", 0.01, 4, ["more"]),
+        ("watch", -0.01, 4, ["fewer"]),
+        ("holds", 0.01, 4, ["holds"]),
+        ("holds", 0.01, 1, ["partly"]),
+    ],
+)
+def test_the_short_answer_claims_no_more_than_was_judged(
+    faultless: Diagnostics, status: str, size: float, n_judged: int, sides: list[str]
 ) -> None:
-    judged = with_status(faultless, coverage="watch")
-    of_size = judged["verdicts"].with_columns(size=pl.lit(size))
+    judged = with_status(faultless, coverage=status)
+    of_size = judged["verdicts"].with_columns(size=pl.lit(size), figures=4, judged=n_judged)
     brief = make_brief(replace(judged, tables={**judged.tables, "verdicts": of_size}))
     horizons = years_ahead(faultless["verdicts"]["horizon"].unique().sort().to_list())
     assert brief.answers[: len(sides)] == [SHORT_ANSWERS[side].format(horizons) for side in sides]

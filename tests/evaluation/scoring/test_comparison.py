@@ -258,13 +258,16 @@ def test_a_score_that_is_missing_on_one_side_does_not_count() -> None:
     assert table["n"].to_list() == [300, 300]
 
 
-def test_verdicts_leave_the_bound_out() -> None:
-    better = list(verdict_lines(compare_models(_scores(0.05)[0].lazy(), _scores(0.05)[1])).values())
+def test_verdicts_name_who_is_better_and_leave_the_bound_out() -> None:
+    better, same, worse = (
+        list(verdict_lines(compare_models(scores.lazy(), groups)).values())
+        for scores, groups in map(_scores, (0.05, 0.0, -0.05))
+    )
     assert len(better) == 3
     assert all(
         "significantly better (p < .01, Holm) at every horizon than rival." in line
         for line in better
     )
-    same = list(verdict_lines(compare_models(_scores(0.0)[0].lazy(), _scores(0.0)[1])).values())
     assert all("saga has no significant lead over rival." in line for line in same)
+    assert all("over rival; significantly better than it: rival (h = " in line for line in worse)
     assert not any(CLAIRVOYANT in line for line in better + same)
