@@ -34,6 +34,8 @@ from saga.small_groups import MIN_PERSONS
 from saga.tax.tax_rules import TaxRule
 from saga.training_records import TrainingRecords
 
+NO_YEAR_FORECAST = "The scenario gives no year that is forecast, so it changes nothing."
+
 
 @dataclass(frozen=True)
 class Training:
@@ -217,7 +219,7 @@ def _about_scenario(
         panel,
         np.logical_not(covered),
         "no-effect",
-        "The scenario gives no year that is forecast, so it changes nothing.",
+        NO_YEAR_FORECAST,
         option="scenario",
     )
     history = training.history

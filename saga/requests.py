@@ -52,7 +52,8 @@ _EVENT = re.compile(
     r"(?:in (?P<reference>\d{4})|(?P<amount>-?\d+(?:\.\d+)?(?:e\d+)?))"
 )
 _MAX_RATIO = 50  # of an event; a larger one is meant in per cent
-_THOUSANDS = re.compile(r"^\s*\d{3}(\.\d*)?\s*$|[<>]\s*-?\d{1,3}([ ,.'_\u00a0\u2019]\d{3})+\s*$")
+# Separators of thousands or a decimal comma: commas separate events, too.
+_MARKED = re.compile(r"^\s*\d+(\.\d*)?(e\d+)?\s*$|[<>]\s*-?\d{1,3}([ ,.'_\u00a0\u2019]\d{3})+\s*$")
 
 
 class PensionSource(str):
@@ -419,10 +420,10 @@ class GroupEvent:
     def of(cls, text: str) -> "GroupEvent":
         """The event of a text. UsageError if it is none."""
         match = _EVENT.fullmatch(" ".join(text.split()))
-        if match is None and _THOUSANDS.search(text):  # a comma separates events, too
+        if match is None and _MARKED.search(text):
             raise UsageError(
-                f"{text!r} is no event: numbers have no separators of thousands. Write 40000000 or "
-                "4e7."
+                f"{text!r} is no event: numbers have a decimal point and no separators of "
+                "thousands. Write 1.02, 40000000 or 4e7."
             )
         if match is None or match["statistic"] not in ALL_STATISTICS:
             raise UsageError(

@@ -49,9 +49,18 @@ class _Guarded(TyperGroup):
                 error.message = str(error.message).removeprefix("Value error, ")
                 if getattr(error, "option_name", None) == "--bundle":
                     error.message += ". The bundle is the first word: saga COMMAND BUNDLE ..."
+                elif "unexpected extra argument" in error.message and _takes_bundle(error.ctx):
+                    error.message += ". A bundle is an option: --bundle DIRECTORY"
+                elif error.message.endswith("unable to parse string as a number"):
+                    error.message += ". Write it with a decimal point: 0.03"
                 if not as_json:
                     raise  # the parser shows it together with the usage of the command
             raise typer.Exit(console.report(error, as_json=as_json, debug=debug)) from None
+
+
+def _takes_bundle(ctx: Any) -> bool:
+    """Whether the command of the context has the option --bundle."""
+    return any("--bundle" in parameter.opts for parameter in ctx.command.params)
 
 
 app = typer.Typer(

@@ -283,8 +283,8 @@ def _read(run: ScoredPaths, panel: str | None, reading: Reading) -> Panel | None
     mapping, prices = reading.mapping, reading.prices
     if not run.is_of(Source(panel, mapping, prices).describe()["files"]):
         console.note(
-            f"Warning: the content of {panel} is not that of the files that were scored. If groups "
-            "or earnings differ, the tables mix two sets of persons. Give the files that were "
-            "scored."
+            f"Warning: {panel} has other content than the files that were scored. A column more "
+            "does no harm, but where persons, groups or earnings were changed, too, the tables mix "
+            "both."
         )
     return read_panel(panel, mapping=mapping, prices=prices, facts=reading.open_facts())

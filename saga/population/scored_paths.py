@@ -22,6 +22,7 @@ from saga.errors import InputError, Problem, UsageError, with_nearest
 from saga.files.data_frames import Rows
 from saga.files.folders import open_folder, read_json_of
 from saga.files.tables import read_provenance
+from saga.request_warnings import NO_YEAR_FORECAST
 from saga.schema import BY_NAME, CATEGORICAL
 
 _BAND = 10  # ages, and years of birth, in a group
@@ -155,8 +156,9 @@ class ScoredPaths(PathRows):
     def check_reference(self, reference: ScoredPaths) -> None:
         """Check that path k of a person has the same random numbers in the reference.
 
-        Raises UsageError if the runs differ in anything but the scenario, or one is aligned: totals
-        that are the same by construction hide what a scenario changes.
+        Raises UsageError if the runs differ in anything but the scenario, if one has a scenario of
+        no year that is forecast, or one is aligned: totals that are the same by construction hide
+        what a scenario changes.
         """
         sides = [
             {"input": side.run.get("input"), **side.provenance, **side.run["recipe"]}
@@ -173,6 +175,14 @@ class ScoredPaths(PathRows):
                 raise UsageError(
                     f"The paths and those of the reference differ in {name}, so their difference "
                     "is not that of the scenarios. Score the same persons with the same options."
+                )
+        for side in (self, reference):
+            told = {warning["message"]: warning for warning in side.totals.get("warnings", ())}
+            missed = told.get(NO_YEAR_FORECAST, {}).get("count")
+            if missed == side.totals["persons_out"]:
+                raise UsageError(
+                    f"{side.folder}: {NO_YEAR_FORECAST} An effect of 0 would say nothing. Score "
+                    "with a scenario of later years."
                 )
         if self.person_ids != reference.person_ids or self.years != reference.years:
             raise UsageError(

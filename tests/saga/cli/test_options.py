@@ -169,8 +169,20 @@ def test_a_value_that_is_not_allowed_is_refused_with_its_option_and_what_is_allo
     assert message in re.sub(r"[\s│]+", " ", shown)
 
 
-def test_the_bundle_as_an_option_is_answered_with_the_right_spelling() -> None:
-    assert "saga COMMAND BUNDLE" in refusal("report --bundle bundles/small --out r.html")
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("report --bundle bundles/small --out r.html", "saga COMMAND BUNDLE"),
+        ("serve bundles/small", "--bundle DIRECTORY"),
+        ("forecast people.csv bundles/small --out f.csv", "--bundle DIRECTORY"),
+        ("lifetime people.csv --rate 0,03 --out f.csv", "with a decimal point: 0.03"),
+        ("train --panel people.csv --privacy 1,5 --out b", "with a decimal point: 0.03"),
+    ],
+)
+def test_a_line_written_in_another_way_is_answered_with_the_right_spelling(
+    line: str, words: str
+) -> None:
+    assert words in re.sub(r"[\s│]+", " ", refusal(line))
 
 
 def test_the_extra_of_every_optional_module_is_named() -> None:

@@ -12,6 +12,7 @@ from scored_folder import path_rows, write_scored
 
 from saga.arrays import Floats
 from saga.pages.format import percent, short, unit_of
+from saga.request_warnings import NO_YEAR_FORECAST
 from tests.command_line import done, refusal
 
 PERSONS, YEARS, PATHS = 120, 2, 60
@@ -94,12 +95,14 @@ def test_only_the_same_persons_and_random_numbers_are_a_reference(
     base: Path, tmp_path: Path
 ) -> None:
     rows = path_rows(BASE)
+    past = [{"code": "no-effect", "message": NO_YEAR_FORECAST, "count": PERSONS}]
     for reference, difference in (
         (write_scored(tmp_path / "fewer", path_rows(BASE[1:])), "other persons or years"),
         (write_scored(tmp_path / "later", path_rows(BASE, 2024)), "other persons or years"),
         (write_scored(tmp_path / "seed", rows, stated={"seed": 1}), "differ in seed"),
         (write_scored(tmp_path / "input", rows, source="other amounts"), "differ in input"),
         (write_scored(tmp_path / "aligned", rows, stated={"aligned": {}}), "Aligned paths"),
+        (write_scored(tmp_path / "past", rows, warnings=past), "An effect of 0 would say nothing"),
     ):
         error = refusal("tables", base, "--reference", reference, "--out", tmp_path / "out")
         assert re.search(difference, error)

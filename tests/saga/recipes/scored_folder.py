@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,10 +23,12 @@ def write_scored(
     product: str = "paths",
     stated: Mapping[str, object] = MappingProxyType({}),
     source: str = "",
+    warnings: Sequence[Mapping[str, object]] = (),
 ) -> Path:
     """A complete run in two parts with these rows: person_id, path, year, earnings.
 
-    `stated` is added to the provenance of its parts; `source` stands for the digest of the input.
+    `stated` is added to the provenance of its parts; `source` stands for the digest of the input,
+    `warnings` are those of the run.
     """
     folder.mkdir(parents=True)
     ids = rows["person_id"].unique().sort()
@@ -42,7 +44,12 @@ def write_scored(
         frame.sort("person_id", "path", "year").write_parquet(path, metadata=metadata)
         parts.append({"file": path.name, "sha256": digest_file(path), "rows": frame.height})
     run = {"recipe": {"product": product}, "input": source}
-    totals = {"partitions": 2, "persons_in": len(ids), "persons_out": len(ids)}
+    totals = {
+        "partitions": 2,
+        "persons_in": len(ids),
+        "persons_out": len(ids),
+        "warnings": list(warnings),
+    }
     commit_json(folder / MANIFEST, {"run": run, "totals": totals, "parts": parts})
     return folder
 
