@@ -28,7 +28,7 @@ from saga.api.table_reader import READER
 from saga.errors import InputError, Problem
 from saga.files.tables import KEY
 from saga.requests import JOB_REQUESTS, options_of
-from saga.schema import BY_NAME, EXTRA_PREFIX, STATIC, polars_schema
+from saga.schema import BY_NAME, EXTRA_PREFIX, REQUIRED, STATIC, polars_schema
 
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -211,7 +211,14 @@ def parse_table(
         fix = "Remove it or correct its name; GET /v1/variables lists the columns"
         raise InputError(
             "The table has unknown columns",
-            [Problem("extra_forbidden", "Not a column of a panel", fix, c) for c in unknown],
+            [
+                *(Problem("extra_forbidden", "Not a column of a panel", fix, c) for c in unknown),
+                *(
+                    Problem("missing-column", "The table lacks this column", "Add it", name)
+                    for name in REQUIRED
+                    if name not in frame.columns
+                ),
+            ],
         )
     check_no_flags(frame)
     if "person_id" in frame.columns:
