@@ -5,7 +5,7 @@ r"""Ideas of docs/method/lab.md that need no training: what do they do to the sh
 
 The panel must be a register of whose persons the network has learnt from none. Each row is the raw
 network with one change, in-time, 1, 10 and 20 years ahead: CRPS and log score less those of the
-network as it is (above 0: worse), with standard errors over persons, and the processor time it takes.
+network as it is (above 0: worse), with standard errors over persons, and the processor time.
 
 - *first (last) block twice*: looping at test time; *without the last block*: what depth adds;
 - *without head k of layer l*: what an attention head adds;
