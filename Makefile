@@ -47,7 +47,7 @@ build/codebook-tools:
 	$(PYTHON) -m venv $@ && $@/bin/pip install --quiet mlcroissant==1.1.1 xmlschema==4.3.2 || { rm -rf $@; exit 1; }
 
 # Trainings, evaluations and known truths that take long; the fixtures are made again.
-test-thorough: setup build/store-tools build/codebook-tools
+test-thorough: setup build/store-tools build/codebook-tools build/docs-tools
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m thorough $(PARALLEL)
 
 # mypy, import-linter and grimp look for a module where its name says; build/names has links that show them this tree.

@@ -66,7 +66,8 @@ def _mathml(formula: re.Match[str]) -> str:
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
-    """The page with the local script."""
+    """The page with the local script, and a name for the dialog of the search."""
+    output = output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
     return output.replace(_REMOTE, "../" * page.url.count("/") + _LOCAL)
 
 

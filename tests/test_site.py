@@ -1,0 +1,66 @@
+"""The site of the documentation in a real browser: pages fit, and both themes are legible."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.api.web.conftest import serious_findings
+from tests.chromium import NEEDS_CHROMIUM, start_chromium
+
+ROOT = Path(__file__).resolve().parents[1]
+MKDOCS = ROOT / "build" / "docs-tools" / "bin" / "mkdocs"
+PAGES = [path.relative_to(ROOT / "docs") for path in sorted((ROOT / "docs").rglob("*.md"))]
+OF_THE_THEME = ["scrollable-region-focusable"]  # its tables scroll without the keyboard
+FAULTS = r"""() => ({
+  overflow: document.documentElement.scrollWidth - innerWidth,
+  formulas: document.querySelector("article").innerText.match(/\$\$|\\[(\[]/g) ?? [],
+  broken: [...document.images].filter((image) => image.complete && !image.naturalWidth).length,
+})"""
+
+pytestmark = [
+    *NEEDS_CHROMIUM,
+    pytest.mark.skipif(not MKDOCS.exists(), reason="make build/docs-tools"),
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [MKDOCS, "build", "--quiet", "--site-dir", folder]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with start_chromium() as started:
+        yield started
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_page_fits_and_has_no_raw_formula(site: Path, browser: Browser, width: int) -> None:
+    page, faults = browser.new_page(viewport={"width": width, "height": 900}), {}
+    for name in PAGES:
+        page.goto((site / name.with_suffix(".html")).as_uri())
+        found = page.evaluate(FAULTS)
+        if found["overflow"] > 0 or found["formulas"] or found["broken"]:
+            faults[name] = found
+    page.close()
+    assert faults == {}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["index", "tutorial", "method/model", "how-to/jobs", "service"])
+def test_axe_finds_nothing_serious(site: Path, browser: Browser, scheme: str, name: str) -> None:
+    page = browser.new_page(color_scheme=scheme)  # type: ignore[arg-type]
+    page.goto((site / f"{name}.html").as_uri())
+    body = page.locator("body").get_attribute("data-md-color-scheme")
+    findings = serious_findings(page)
+    page.close()
+    assert body == ("slate" if scheme == "dark" else "default")
+    assert [rule for rule in findings if rule not in OF_THE_THEME] == []
