@@ -96,6 +96,8 @@ def create_app(
     app = FastAPIOffline(
         redoc_url=None,
         redirect_slashes=False,  # behind a proxy a redirect would lose its scheme
+        # A variable of the environment could otherwise send every call to a collector.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         title="SAGA",
         version=current_version(),
         description=_DESCRIPTION,

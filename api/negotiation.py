@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import anyio.to_thread
@@ -88,8 +89,16 @@ def accepted_type(request: Request) -> str:
     `Accept` is a list of types and patterns with weights. The more exact entry counts for a type;
     of several best types, the first that is named, else JSON.
     """
+    best = _best_type(",".join(request.headers.getlist("accept")) or "*/*")
+    if best is None:
+        raise refused("accept", {"accepted": ", ".join((JSON, *TABLES))})
+    return best
+
+
+@lru_cache(maxsize=32)  # the libraries of most callers send the same
+def _best_type(accept: str) -> str | None:
     weights = dict[str, float]()
-    for entry in (",".join(request.headers.getlist("accept")) or "*/*").split(","):
+    for entry in accept.split(","):
         kind, *parameters = (part.strip().lower() for part in entry.split(";"))
         stated = [text[2:] for text in parameters if text.startswith("q=")]
         try:
@@ -104,9 +113,7 @@ def accepted_type(request: Request) -> str:
 
     served = (JSON, *TABLES)
     best = max((*(kind for kind in weights if kind in served), *served), key=weight)
-    if not weight(best):
-        raise refused("accept", {"accepted": ", ".join(served)})
-    return best
+    return best if weight(best) else None
 
 
 async def answer_call(

@@ -10,6 +10,7 @@ import ipaddress
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 from urllib.parse import urlsplit
@@ -110,6 +111,7 @@ class KeyStore:
                 self._failed_since = now
 
 
+@lru_cache(maxsize=32)  # each call without keys asks
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach the address."""
     if host == "localhost":
@@ -136,6 +138,7 @@ def check_local(headers: Headers, origins: Sequence[str] = ()) -> None:
         raise refused("origin")
 
 
+@lru_cache(maxsize=32)
 def _split(address: str) -> tuple[str, str]:
     """`HOST:PORT` in lower case, and the host alone; empty if it is no address."""
     try:
