@@ -6,10 +6,9 @@ import gzip
 import hashlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
-import anyio.to_thread
 from saga.api.problems import MEDIA_TYPE, library_error
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,10 +27,11 @@ _SECURITY = {
     "cross-origin-resource-policy": "same-origin",
 }
 _MIN_BYTES = 1_024  # smaller answers are not compressed
-_LARGE_BYTES = 65_536  # larger ones are compressed in a thread
+_LARGE_BYTES = 65_536  # larger ones are compressed in a thread, holders in turn
 _COMPRESSIBLE = ("application/json", "application/problem+json", "text/")
 _GZIP_LEVEL = 5
 _GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", re.IGNORECASE)  # in Accept-Encoding
+InTurn = Callable[[str, Callable[[], bytes]], Awaitable[bytes]]  # see `Service.in_turn`
 ANSWER_HEADERS = "saga.answer_headers"  # entry of a request's scope: further headers of its answer
 
 
@@ -42,8 +42,10 @@ class AnswerFormat:
     All answers of the service are complete when they begin, so each is one body.
     """
 
-    def __init__(self, app: ASGIApp, observe: Callable[[str, float], None]) -> None:
-        self._app, self._observe = app, observe
+    def __init__(
+        self, app: ASGIApp, observe: Callable[[str, float], None], in_turn: InTurn
+    ) -> None:
+        self._app, self._observe, self._in_turn = app, observe, in_turn
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one call."""
@@ -53,7 +55,7 @@ class AnswerFormat:
         method = scope["method"]
         if method == "HEAD":
             scope = {**scope, "method": "GET"}
-        answer = _Answer(scope, send, method, self._observe)
+        answer = _Answer(scope, send, method, self._observe, self._in_turn)
         await self._app(scope, receive, answer.take)
 
 
@@ -61,9 +63,15 @@ class _Answer:
     """Collects an answer of one body, changes it and sends it; streams pass through."""
 
     def __init__(
-        self, scope: Scope, send: Send, method: str, observe: Callable[[str, float], None]
+        self,
+        scope: Scope,
+        send: Send,
+        method: str,
+        observe: Callable[[str, float], None],
+        in_turn: InTurn,
     ) -> None:
-        self._scope, self._send, self._method, self._observe = scope, send, method, observe
+        self._scope, self._send, self._method = scope, send, method
+        self._observe, self._in_turn = observe, in_turn
         self._start: Message | None = None
 
     async def take(self, message: Message) -> None:
@@ -123,18 +131,21 @@ class _Answer:
             and kind.startswith(_COMPRESSIBLE)
             and _GZIP.search(accepted)
         ):
-            begin, compress = (
-                time.perf_counter(),
-                partial(gzip.compress, body, _GZIP_LEVEL, mtime=0),
-            )
+            compress = partial(self._compress, body)
             if len(body) > _LARGE_BYTES:
-                body = await anyio.to_thread.run_sync(compress)
+                caller = self._scope.get("state", {}).get("caller")  # none of an open page
+                body = await self._in_turn("" if caller is None else caller.holder, compress)
             else:
                 body = compress()
-            self._observe("compress", time.perf_counter() - begin)
             headers["content-encoding"] = "gzip"
             headers["content-length"] = str(len(body))
         return {**message, "body": body}
+
+    def _compress(self, body: bytes) -> bytes:
+        begin = time.perf_counter()
+        compressed = gzip.compress(body, _GZIP_LEVEL, mtime=0)
+        self._observe("compress", time.perf_counter() - begin)
+        return compressed
 
 
 def _matches(header: str, tag: str) -> bool:

@@ -123,7 +123,7 @@ def create_app(
             expose_headers=("Location", *HEADER_TEXTS),
         )
     app.add_middleware(RequestMonitor, service=service, key_store=key_store)
-    app.add_middleware(AnswerFormat, observe=service.metrics.observe_stage)
+    app.add_middleware(AnswerFormat, observe=service.metrics.observe_stage, in_turn=service.in_turn)
     app.add_middleware(CorrelationIdMiddleware)
     app.openapi = cache(partial(_openapi, app))  # type: ignore[method-assign]
     return app

@@ -10,7 +10,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import anyio.to_thread
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
 
 ContentT = TypeVar("ContentT")
 _SMALL_BODY = 4_096  # bytes of JSON whose decoding costs less than its way to another thread
-_MAX_PARSES = 2  # decoding holds the interpreter, and /livez must answer meanwhile
+_MAX_THREADS = 2  # that decode, check or write: they hold the interpreter, and /livez must answer
 
 
 class Service:
@@ -85,14 +84,14 @@ class Service:
             max_total=settings.max_bodies_bytes,
             seconds=settings.body_seconds,
         )
-        self._parsers = Turns(_MAX_PARSES)
+        self._turns = Turns(_MAX_THREADS)
         self.ledger_access: LedgerAccess | None = None
         self.is_draining = False
         self.jobs = None if settings.jobs is None else _open_jobs(self)
         self._forecaster: Forecaster | None = None
         self._startup_error: SagaError | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._report_lock, self._report = Lock(), ""
+        self._report_lock, self._report = asyncio.Lock(), ""
 
     async def start(self, announce: Callable[[Forecaster], None]) -> None:
         """Load and verify the bundle, forecast once, open the ledger, and mark the service ready.
@@ -210,14 +209,14 @@ class Service:
             if is_json and len(body) <= _SMALL_BODY:
                 content = decode(body)
             else:
-                content = await self.read_in_turn(ticket.holder, partial(decode, body))
+                content = await self.in_turn(ticket.holder, partial(decode, body))
             self.metrics.observe_stage("parse", time.perf_counter() - start)
             return content
 
-    async def read_in_turn(self, holder: str, read: Callable[[], ContentT]) -> ContentT:
-        """What `read` makes, in a thread, of what a holder sent; holders take turns."""
-        async with self._parsers.turn(holder):
-            return await anyio.to_thread.run_sync(read)
+    async def in_turn(self, holder: str, make: Callable[[], ContentT]) -> ContentT:
+        """What `make` makes, in a thread, of or for a holder; two at a time, holders take turns."""
+        async with self._turns.turn(holder):
+            return await anyio.to_thread.run_sync(make)
 
     def _read_panels(self, sent: list[SentFrame]) -> list[RequestPanel | SagaError]:
         return read_panels(self.forecaster.transforms, self.forecaster.facts, sent)
@@ -227,14 +226,20 @@ class Service:
         self.metrics.count_computed(product, n_persons, n_persons * n_paths * n_years)
         bind_contextvars(product=product, persons=n_persons, paths=n_paths, years=n_years)
 
-    def report_page(self, diagnostics: Diagnostics) -> str:
-        """The calibration report of the bundle's diagnostics as HTML; it takes seconds once."""
-        judged = self.forecaster.bundle
-        with self._report_lock:
+    async def report_page(self) -> str:
+        """The calibration report of the bundle as HTML; the first call makes it, in seconds.
+
+        Raises UsageError if the bundle has no diagnostics.
+        """
+
+        def render() -> str:
+            judged = self.forecaster.bundle
+            diagnostics = Diagnostics.of_bundle(judged)
+            return render_report(diagnostics, bundle=judged.digest, vintages=judged.vintages)
+
+        async with self._report_lock:
             if not self._report:
-                self._report = render_report(
-                    diagnostics, bundle=judged.digest, vintages=judged.vintages
-                )
+                self._report = await anyio.to_thread.run_sync(render)
             return self._report
 
     def variables(self) -> dict[str, Any]:

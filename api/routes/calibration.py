@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import anyio.to_thread
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import HTMLResponse
 from saga.api.key_file import Caller
@@ -14,11 +13,10 @@ from saga.api.openapi import problem_responses
 from saga.api.problems import ProblemError
 from saga.api.response_models import CalibrationTables
 from saga.api.security import CurrentCaller, require_scope
-from saga.api.service import CurrentService, Service
+from saga.api.service import CurrentService
 from saga.calibration.adaptive.adaptive_state import EXPERTS
 from saga.calibration.adaptive.database import LedgerError
 
-from saga.diagnostics_tables import Diagnostics
 from saga.errors import UsageError
 from saga.small_groups import MIN_PERSONS
 
@@ -80,7 +78,10 @@ async def get_report(service: CurrentService) -> HTMLResponse:
 
     404 if the bundle has no diagnostics (`saga report --store` adds them).
     """
-    return HTMLResponse(await anyio.to_thread.run_sync(_report_page, service))
+    try:
+        return HTMLResponse(await service.report_page())
+    except UsageError as error:
+        raise ProblemError(404, "no-diagnostics", error.args[0], error.problems) from None
 
 
 async def _counts(access: LedgerAccess, caller: Caller, bundle: str) -> dict[str, int]:
@@ -111,11 +112,3 @@ def _adaptive_json(
     ]
     known = {"settled": counts.get("settled"), "waiting": counts.get("waiting")}
     return ledger_access.identity(caller.holder) | known | {"cells": cells}
-
-
-def _report_page(service: Service) -> str:
-    try:
-        diagnostics = Diagnostics.of_bundle(service.forecaster.bundle)
-    except UsageError as error:
-        raise ProblemError(404, "no-diagnostics", error.args[0], error.problems) from None
-    return service.report_page(diagnostics)

@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from saga.api.openapi import problem_responses
 from saga.api.refusals import refused
-from saga.api.security import require_scope
+from saga.api.security import CurrentCaller, require_scope
 from saga.api.service import CurrentService
 
 open_router = APIRouter(tags=["health"])
@@ -46,6 +46,7 @@ async def readyz(request: Request, service: CurrentService) -> JSONResponse:
     responses=problem_responses(401, 403),
     dependencies=[Depends(require_scope("metrics"))],
 )
-async def metrics(service: CurrentService) -> Response:
+async def metrics(service: CurrentService, caller: CurrentCaller) -> Response:
     """Prometheus text format: calls, seconds, persons, simulated path-years."""
-    return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    text = await service.in_turn(caller.holder, service.metrics.text)
+    return Response(text, media_type=CONTENT_TYPE_LATEST)

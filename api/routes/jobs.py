@@ -150,7 +150,7 @@ async def _check(options: JobOptions, service: Service, caller: Caller) -> None:
     """
     typed = options.request
     if not isinstance(typed, PopulationRequest):
-        await service.read_in_turn(caller.holder, partial(service.forecaster.check, typed))
+        await service.in_turn(caller.holder, partial(service.forecaster.check, typed))
     if options.record:
         check_scope(caller, "record")
         if service.ledger_access is None:

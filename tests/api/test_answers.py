@@ -291,7 +291,8 @@ def test_connections_with_unread_answers_give_way_to_those_that_call(start: Star
 def test_a_part_of_a_file_is_not_compressed(tmp_path: Path) -> None:
     file = tmp_path / "rejected.csv"
     file.write_text("person_id,rule\n" * 1_000)
-    wrapped = AnswerFormat(FileResponse(file, media_type="text/csv"), lambda *_: None)
+    page = FileResponse(file, media_type="text/csv")
+    wrapped = AnswerFormat(page, lambda *_: None, lambda _, make: asyncio.to_thread(make))
 
     async def send() -> httpx.Response:
         transport = httpx.ASGITransport(wrapped)
