@@ -21,6 +21,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 _OTHER_VERSION = re.compile(rb"^[A-Z]+ \S+ HTTP/(?!1\.[01]$)\d")
+_FOLDED = re.compile(rb"\n[ \t]")
+_HEADER_BYTES = 2**16  # of the first line and the headers of a request
 # Bytes a second of an answer that a client must read, in each `write_seconds`. A client that reads
 # 32 KiB a second does: what the system has buffered, up to a megabyte at a time, is not seen here.
 _READ_RATE = 2**13
@@ -82,6 +84,26 @@ class ConnectionLimits:
             slowest.give_way()
 
 
+class _StrictConnection(h11.Connection):
+    """h11 without its lenience: it takes every version, and joins lines of a folded header.
+
+    A proxy may take a folded line for another header, so that both see different requests.
+    """
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """The next event. Raises RemoteProtocolError for bytes that are no request."""
+        head = self.trailing_data[0] if self.their_state is h11.IDLE else b""
+        line, end, _ = head.partition(b"\r\n")
+        if end and _OTHER_VERSION.search(line):
+            raise h11.RemoteProtocolError("another version", error_status_hint=505)
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            n_bytes = len(head) - len(self.trailing_data[0])
+            if _FOLDED.search(head, 0, n_bytes):
+                raise h11.RemoteProtocolError("a folded header")
+        return event
+
+
 class GuardedProtocol(H11Protocol):
     """One connection, closed if its headers or the reading of its answer take too long."""
 
@@ -94,6 +116,7 @@ class GuardedProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.conn = _StrictConnection(h11.SERVER, _HEADER_BYTES)
         self._limits = limits
         self._header_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
@@ -114,10 +137,6 @@ class GuardedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client."""
-        line = data.partition(b"\r\n")[0]
-        if not self._has_call() and _OTHER_VERSION.search(line):  # h11 accepts every digit
-            self.refuse(505)
-            return
         super().data_received(data)
         if not self.transport.is_closing():
             self._note_state()

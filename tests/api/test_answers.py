@@ -143,6 +143,9 @@ CHUNKED, SECOND = b"Transfer-Encoding: chunked\r\n", b"GET /livez HTTP/1.1\r\n" 
         # A second call hides behind the end of the body as one of the two lengths has it.
         (POST + CHUNKED + b"Content-Length: 5\r\n\r\n0\r\n\r\n" + SECOND, 400),
         (POST + b"Content-Length: 999\r\n" + CHUNKED + b"\r\n0\r\n\r\n" + SECOND, 400),
+        # A proxy may take the second line for a header of its own, or pass over it.
+        (SECOND[:-2] + b"X: a\r\n b\r\n\r\n", 400),
+        (SECOND[:-2] + b"X: a\n\tTransfer-Encoding: chunked\r\n\r\n", 400),
         (STATIC + b"Range: bytes=a-b\r\n\r\n", 400),
         (STATIC + b"Range: lines=1-2\r\n\r\n", 400),
         (STATIC + b"Range: bytes=5-2\r\n\r\n", 400),
