@@ -62,11 +62,15 @@ class ContestSummary:
 
 
 def _describe_persons(metrics: pl.DataFrame, panel: str) -> str:
-    """How many persons of which panel were judged."""
-    counts = metrics.filter(group="all")["n"].drop_nulls()
-    most = int(counts.max()) if len(counts) else 0  # type: ignore[arg-type]
+    """How many persons of which panel were judged, also as far ahead as fewest were."""
+    judged = metrics.filter(pl.col("n") > 0, group="all").group_by("horizon").agg(pl.col("n").max())
+    counts = judged.sort("n", "horizon").rows()
+    (farthest, least), (_, most) = (counts[0], counts[-1]) if counts else ((0, 0), (0, 0))
     kind = "simulated people" if is_simulated(panel) else "persons"
-    return f"{most:,} {kind} of {named_panel(panel)}, none of whom was used to fit the model."
+    fewest = f" ({least:,} of them {_years_ahead([farthest])})" if least < most else ""
+    return (
+        f"{most:,} {kind} of {named_panel(panel)}{fewest}, none of whom was used to fit the model."
+    )
 
 
 def _compare_best(table: pl.DataFrame) -> Iterable[str]:

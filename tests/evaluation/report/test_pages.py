@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 from saga.evaluation.contest import Contest, ContestOptions
-from saga.evaluation.report.contest_summary import _compare_best, _compare_rules
+from saga.evaluation.report.contest_summary import ContestSummary, _compare_best, _compare_rules
 from saga.evaluation.report.evaluation_results import Results
 from saga.evaluation.report.pages import all_tables, write_pages
 from saga.evaluation.report.paper import paper_tables
@@ -98,6 +98,13 @@ def test_figures_of_the_paper_stand_beside_a_panel_like_its_own_alone(
     for name in ("tables.md", "tables.html"):
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert (published()["label"] in text) == compares
+
+
+def test_the_summary_says_how_few_were_judged_far_ahead(judged: Path) -> None:
+    results = Results.read(judged)
+    far = pl.when(pl.col("horizon") == 10).then(18).otherwise("n")
+    summary = ContestSummary.of(replace(results, metrics=results.metrics.with_columns(n=far)))
+    assert "(18 of them 10 years ahead)" in summary.persons
 
 
 @pytest.mark.parametrize("test", [PERSON, BOTH, FAMILY, FAMILY_BOTH])
