@@ -43,6 +43,7 @@ _SMALL = 5_000  # if half of the yearly earnings are below, they may be in hundr
 _THOUSANDS = (
     r"(?<![a-zåäö])(tkr|[tk]sek|[tk]eur|[tk]€|tusen\w*|tausend\w*|thousands?|milliers)(?![a-z])"
 )
+_MONEY = r"(?<![a-zåäö])[tk]?(eur|usd|gbp|chf|nok|dkk|pln|czk|huf)(?![a-zåäö])"
 _SHARE = 0.95  # of the cells or persons of a column that must look alike
 _QUESTION = "  # ? "
 _CURRENCY = """\
@@ -136,10 +137,17 @@ def propose_mapping(rows: pl.DataFrame, files: SourceMapping | None = None) -> P
     if (name := used.get("earnings")) and (credible := _sentinels(source.numbers[name])):
         lines += _part("keep", {_quoted(name): credible[0]}, {_quoted(name): credible[1]})
     questions += _questions(lines)
-    questions.append("Is the currency SEK, in prices of each year?")
+    named = re.search(_MONEY, used.get("earnings", "").lower())
+    currency = named[1].upper() if named else "USD"
+    questions.append(
+        f"Is the currency {currency}, as the name says? Then remove the # of its lines."
+        if named
+        else "Is the currency SEK, in prices of each year?"
+    )
     rest = [name for name in rows.columns if name not in (*used.values(), *NAMES)]
     return Proposal(
-        "\n".join([*lines, _CURRENCY, *_others(source, rest, person), ""]), tuple(questions)
+        "\n".join([*lines, _CURRENCY.replace("USD", currency), *_others(source, rest, person), ""]),
+        tuple(questions),
     )
 
 

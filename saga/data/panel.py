@@ -205,7 +205,7 @@ class Panel(Summarised):
         return int(self.person_numbers[-1]) + 1 if len(self) else 0
 
     def to_long(self) -> pl.DataFrame:
-        """Known earnings, in the panel's prices, as Nixtla's libraries have them: unique_id, ds, y."""
+        """Known earnings in the panel's prices, as Nixtla has them: unique_id, ds, y."""
         return exchange.records_to_long(self.frame)
 
     def persons(self) -> list[str]:

@@ -190,6 +190,17 @@ def test_the_sign_of_earnings_is_read_and_others_are_asked_about(
 
 
 @pytest.mark.parametrize(
+    ("name", "currency"),
+    [("wage_eur", "EUR"), ("KGBP income", "GBP"), ("Inntekt (NOK)", "NOK"), ("euro", None)],
+)
+def test_a_currency_in_the_name_of_earnings_is_asked_about(name: str, currency: str | None) -> None:
+    proposal = propose_mapping(_rows().rename({"wage": name}))
+    asked = "\n".join(proposal.questions)
+    assert f"\n# currency: {currency or 'USD'}\n" in proposal.text
+    assert f"Is the currency {currency or 'SEK'}, {'as the name' if currency else 'in pr'}" in asked
+
+
+@pytest.mark.parametrize(
     ("name", "divisor", "entry", "question"),
     [
         ("Lön_tkr", 1000, 1000.0, "? scale (1000): are the amounts in thousands, as the name"),
