@@ -103,9 +103,12 @@ def render_group(
     unit = f"{provenance['currency']} of {provenance['price_year']}"
     inhabited = persons.filter(pl.col("suppressed") | (pl.col("value") > 0))[groups].unique()
     if groups:  # a group without a person in any year, such as an impossible age, has no row
-        pairs = pl.col("statistic").is_in([*COMPARISONS, *LIFETIME_COMPARISONS])
+        pairs = statistics.filter(
+            pl.col("statistic").is_in([*COMPARISONS, *LIFETIME_COMPARISONS]),
+            (pl.col("value").is_not_null() | pl.col("suppressed")).any().over(*groups, "statistic"),
+        )
         has_persons = statistics.join(inhabited, on=groups, how="semi", maintain_order="left")
-        statistics = pl.concat([has_persons, statistics.filter(pairs)])
+        statistics = pl.concat([has_persons, pairs])
     statistics = _mark_few(statistics, persons, groups, bool(provenance.get("weighted")))
     sections = []
     for of_tables, at in ((OF_YEARS, shown_years(years)), (OF_LIFETIMES, [None])):

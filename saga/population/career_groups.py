@@ -17,7 +17,13 @@ from saga.data.facts import Facts
 from saga.errors import UsageError
 from saga.pensions.pension_rights import pensionable
 from saga.pensions.pension_rules import SHIPPED_RULES, PensionLaw, pension_rule
-from saga.population.scored_paths import BASE_AMOUNTS, CAREER_FIFTH, CAREER_GROUPS, PathRows
+from saga.population.scored_paths import (
+    BASE_AMOUNTS,
+    BIRTH,
+    CAREER_FIFTH,
+    CAREER_GROUPS,
+    PathRows,
+)
 from saga.requests import PensionSource
 
 _MOST = np.full((1, 1), 1e12)  # earnings above every ceiling
@@ -31,21 +37,24 @@ def with_career_groups(
 
     - base_amounts: Pensionable earnings of the year in the bands of the pension `law`, in its index
       amounts; the last band is at the ceiling.
-    - career_fifth: Fifth of the persons of a path by the sum of their simulated earnings, with the
-      weights of `persons`.
+    - career_fifth: Fifth of the persons of a path who were born in the same year, by the sum of
+      their simulated earnings, with the `weight` and `birth_year` of `persons`.
     """
     rows = paths.rows
     if law is not None:
         rows = _with_base_amounts(paths, law)
     if CAREER_FIFTH in by:
         career = rows.group_by("person_id", "path").agg(pl.col("earnings").sum().alias("sum"))
-        career = career.join(persons.lazy().select("person_id", "weight"), on="person_id")
-        poorer = (pl.col("weight").cum_sum() - pl.col("weight")).over("path")
-        fifth = poorer * len(_FIFTHS) // pl.col("weight").sum().over("path")
+        known = persons.lazy().select("person_id", "weight", BIRTH)
+        # Others have fewer or more years to come: of all, the oldest would be the poorest.
+        alike = ("path", BIRTH)
+        poorer = (pl.col("weight").cum_sum() - pl.col("weight") / 2).over(alike)  # and half oneself
+        fifth = poorer * len(_FIFTHS) // pl.col("weight").sum().over(alike)
         # Sums of many weights have rounding errors.
         fifth = fifth.clip(upper_bound=len(_FIFTHS) - 1)
         # Collected once: each year that is read would sort the careers again.
-        named = career.sort("path", "sum", "person_id").select(
+        career = career.join(known, on="person_id").sort("path", "sum", "person_id")
+        named = career.select(
             "person_id",
             "path",
             fifth.cast(pl.UInt8)

@@ -35,6 +35,7 @@ from saga.population.inflow import Inflow, find_inflow
 from saga.population.scored_paths import (
     BASE_AMOUNTS,
     BIRTH,
+    CAREER_FIFTH,
     CAREER_GROUPS,
     OF_SCENARIO,
     PathRows,
@@ -200,7 +201,8 @@ def population_of(
             f"{facts.source!r}, which are not the same. Give the facts of the scoring run with "
             "--facts, or score again."
         )
-    groups = [*request.by, *({"sex"} - set(request.by) if request.inflow else ())]
+    of_request = {"sex": bool(request.inflow), BIRTH: CAREER_FIFTH in request.by}
+    groups = [*request.by, *(n for n, used in of_request.items() if used and n not in request.by)]
     groups, inflow = [name for name in groups if name not in CAREER_GROUPS], None
     persons, n_others = read_persons(paths, panel, groups, weights)
     persons = persons.with_columns(donor=pl.lit(None, pl.String), entered=pl.lit(None, pl.Int32))

@@ -694,11 +694,27 @@ def test_tables_use_the_facts_of_their_paths_and_refuse_others(
 def test_fifths_of_career_earnings_are_equal_groups_that_keep_their_order(
     scored: Path, panel: Path, tmp_path: Path
 ) -> None:
-    """OG-Core's shape: earnings by year and fifth of career earnings."""
+    """OG-Core's shape: earnings by year and fifth of career earnings, of each birth year."""
+    fifths = [f"career fifth {k}" for k in range(1, 6)]
+    career = (
+        pl.read_parquet(scored / "part-*.parquet")
+        .group_by("person_id")
+        .agg(pl.col("earnings").mean())
+    )
+    poor = pl.col("earnings") < pl.col("earnings").median()
+    born = career.select(
+        pl.col("person_id").cast(pl.Int64), birth_year=pl.when(poor).then(1970).otherwise(1985)
+    )
+    people = pl.read_csv(panel).drop("birth_year").join(born, on="person_id")
+    panel = tmp_path / "of_two_birth_years.csv"
+    people.with_columns(pl.col("person_id").cast(pl.String).str.zfill(4)).write_csv(panel)
+    by = ("--by", "birth_year,career_fifth")
+    table = _run(scored, panel, tmp_path / "years", *by).filter(statistic="persons", year=2023)
+    numbers = table.filter(pl.col("career_fifth").is_in(fifths), birth_year="1970")["value"]
+    assert numbers.to_list() == [PERSONS / 10] * 5  # although all of them are poor
     table = _run(scored, panel, tmp_path / "out", "--by", "career_fifth")
     persons = table.filter(statistic="persons", year=2023)
     numbers = dict(persons.select("career_fifth", "value").iter_rows())
-    fifths = [f"career fifth {k}" for k in range(1, 6)]
     assert [numbers[name] for name in fifths] == [PERSONS / 5] * 5
     totals = dict(
         table.filter(statistic="total").filter(year=2023)[["career_fifth", "value"]].rows()
@@ -707,12 +723,6 @@ def test_fifths_of_career_earnings_are_equal_groups_that_keep_their_order(
     means = dict(table.filter(statistic="mean").filter(year=2023)[["career_fifth", "value"]].rows())
     assert [means[name] for name in fifths] == sorted(means[name] for name in fifths)
     # With weights they are fifths of the population, however many persons of the panel these are.
-    career = (
-        pl.read_parquet(scored / "part-*.parquet")
-        .group_by("person_id")
-        .agg(pl.col("earnings").mean())
-    )
-    poor = pl.col("earnings") < pl.col("earnings").median()
     weights = career.select("person_id", weight=pl.when(poor).then(5.0).otherwise(1.0))
     weights.write_csv(tmp_path / "weights.csv")
     more = ["--by", "career_fifth", "--weights", str(tmp_path / "weights.csv")]
