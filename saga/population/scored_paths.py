@@ -271,7 +271,8 @@ def person_levels(group: str, year: int | pl.Expr) -> pl.Expr:
     if group in ("age", "cohort"):
         number = pl.col(BIRTH) if group == "cohort" else year - pl.col(BIRTH)
         first = number // _BAND * _BAND
-        return pl.format("{}-{}", first, first + _BAND - 1)
+        # pl.format panics if a filter left no row of one of several chunks.
+        return pl.concat_str(first, first + _BAND - 1, separator="-")
     return pl.col(group).cast(pl.String).fill_null(UNKNOWN)
 
 

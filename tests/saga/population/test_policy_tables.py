@@ -22,6 +22,7 @@ from saga.group_statistics import GROUP_STATISTICS
 from saga.pages.format import estimated_chance, unit_of
 from saga.pages.group import TOTAL
 from saga.population import policy_tables
+from saga.population.scored_paths import person_levels
 from saga.population.table_files import stata_file
 from tests.command_line import answer, done, refusal
 
@@ -689,6 +690,18 @@ def test_tables_use_the_facts_of_their_paths_and_refuse_others(
     for paths, option in ((of_office, ()), (scored, ("--facts", facts))):
         line = ("tables", paths, "--panel", panel, "--out", tmp_path / "other", *by, *option)
         assert "which are not the same. Give the facts of the scoring run" in refusal(*line)
+
+
+@pytest.mark.parametrize(("group", "level"), [("age", "20-29"), ("cohort", "2000-2009")])
+def test_levels_are_found_where_a_filter_leaves_no_row_of_a_chunk(group: str, level: str) -> None:
+    """As in later years, if ids begin with the birth year and a join made two chunks of one column.
+
+    Formats of Polars panic there.
+    """
+    born = pl.concat([pl.Series("birth_year", [year] * 9) for year in (1950, 2000)], rechunk=False)
+    persons = pl.DataFrame([pl.Series("weight", [1.0] * 18), born]).filter(birth_year=2000)
+    assert persons["birth_year"].n_chunks() == 2
+    assert persons.select(person_levels(group, 2023)).to_series().to_list() == [level] * 9
 
 
 def test_fifths_of_career_earnings_are_equal_groups_that_keep_their_order(
