@@ -170,7 +170,11 @@ class PersonPaths:
             mean = total / persons
             of_mean = (amounts_by_group - mean * by_group) / persons
             statistics = {
-                "persons": PathStatistic(persons, by_group - persons * share),
+                # In one order of persons, so that the same persons are as many on each path.
+                "persons": PathStatistic(
+                    (self.weights[:, None] * np.isfinite(self.earnings)).sum(0),
+                    by_group - persons * share,
+                ),
                 "total": PathStatistic(total, amounts_by_group - total * share),
                 "mean": PathStatistic(mean, of_mean),
             }

@@ -30,6 +30,7 @@ from saga.population.cell_statistics import PathStatistic
 from saga.special import ndtri
 
 _LIMITS = (0.05, 0.95)  # of the 90 % band
+_ROUNDING = 1e-9  # a smaller relative spread is a rounding error
 
 
 class GroupBand(NamedTuple):
@@ -126,11 +127,13 @@ def _forecast(
         return values, (0.0, float(of_own_futures), economy)
     persons = max(differences - of_own_futures / n_paths, 0.0) if sampled else 0.0
     paths = of_own_futures / (max(statistic.weight, 1.0) if sampled else statistic.weight)
-    if between > 0:
+    rounding = _ROUNDING * max(np.abs(values).max(), abs(statistic.size))
+    if between > rounding**2:
         shape = (values - statistic.point) / np.sqrt(between)
     else:  # without any spread over paths the band is that of a normal distribution
         shape = ndtri((np.arange(n_paths) + 0.5) / n_paths)
-    draws = statistic.point + shape * np.sqrt(persons + paths + economy + (model or 0.0) ** 2)
+    spread = np.sqrt(persons + paths + economy + (model or 0.0) ** 2)
+    draws = statistic.point + shape * (spread if spread > rounding else 0.0)
     return draws, (float(persons), float(paths), economy)
 
 

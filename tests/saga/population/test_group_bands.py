@@ -218,6 +218,24 @@ def test_the_error_of_a_median_because_paths_are_few_is_its_spread_over_repetiti
     assert np.mean(stated) == pytest.approx((np.pi / 2 / 400) ** 0.5, rel=0.05)
 
 
+@pytest.mark.parametrize("kind", ["alike", "uneven"])
+def test_the_band_of_a_number_that_is_the_same_on_all_paths_is_that_of_a_normal(kind: str) -> None:
+    """Rounding errors of sums of weights are no spread over paths."""
+    rng, n = np.random.default_rng(3), 3_000
+    weights = np.full(n, 100 / 3) if kind == "alike" else 50 * rng.exponential(size=n) + 5
+    inside = rng.random(n) < 0.5
+    two = [
+        _statistics(rng.lognormal(10, 1, (n, 200)), weights, inside)["persons"] for _ in range(2)
+    ]
+    found = band(two[0], sampled=True)
+    assert found.sd_persons
+    reach = 1.645 * found.sd_persons
+    assert found.lower_90 == pytest.approx(found.value - reach, abs=0.05 * reach)
+    assert found.upper_90 == pytest.approx(found.value + reach, abs=0.05 * reach)
+    for change in (two[0].difference(two[1]), two[1].difference(two[0])):
+        assert chance_below_zero(change, sampled=True) == 0, "they are as many as before"
+
+
 def test_one_path_has_a_value_and_no_band() -> None:
     found = _band_of_mean(np.arange(20.0)[:, None], None)
     assert found.value == pytest.approx(9.5)
