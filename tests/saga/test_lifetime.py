@@ -177,7 +177,7 @@ def test_the_interval_of_a_lifetime_does_not_depend_on_other_persons(from_age: i
         return lifetime_table(part, calibrator, panel, request, records)[0]
 
     together = table(paths)
-    assert_frame_equal(together, pl.concat([table(paths.take([k])) for k in range(3)]))
+    assert_frame_equal(together, pl.concat([table(paths.take(slice(k, k + 1))) for k in range(3)]))
     is_ahead = [from_age is not None and age < from_age for age in (25, 29, 35)]
     assert (together["guarantee_90"] == "extrapolated").to_list() == is_ahead
 
