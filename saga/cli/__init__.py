@@ -49,7 +49,11 @@ class _Guarded(TyperGroup):
                 error.message = str(error.message).removeprefix("Value error, ")
                 if getattr(error, "option_name", None) == "--bundle":
                     error.message += ". The bundle is the first word: saga COMMAND BUNDLE ..."
-                elif "unexpected extra argument" in error.message and _takes_bundle(error.ctx):
+                elif (
+                    hasattr(error, "ctx")
+                    and "unexpected extra argument" in error.message
+                    and _takes_bundle(error.ctx)
+                ):
                     error.message += ". A bundle is an option: --bundle DIRECTORY"
                 elif error.message.endswith("unable to parse string as a number"):
                     error.message += ". Write it with a decimal point: 0.03"

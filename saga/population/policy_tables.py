@@ -458,7 +458,9 @@ def _chance_rows(
         model = abs(of_model[0] ** 2 - sum(of_model[1:]) ** 2) ** 0.5
         chance = chance_below_zero(statistic, model, sampled=population.sampled)
         is_known = not is_hidden and bool(np.isfinite(chance))
-        error = (chance * (1 - chance) / population.paths.n_paths) ** 0.5
+        # Of what happens on no path or on all, the error is as if one path were otherwise.
+        share = 1 / population.paths.n_paths
+        error = (max(chance * (1 - chance), share * (1 - share)) * share) ** 0.5
         yield {
             "year": event.year,
             **dict(zip(grid.groups, names, strict=True)),
