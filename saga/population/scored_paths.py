@@ -177,9 +177,11 @@ class ScoredPaths(PathRows):
                     "is not that of the scenarios. Score the same persons with the same options."
                 )
         for side in (self, reference):
-            told = {warning["message"]: warning for warning in side.totals.get("warnings", ())}
-            missed = told.get(NO_YEAR_FORECAST, {}).get("count")
-            if missed == side.totals["persons_out"]:
+            counts = {
+                warning["message"]: warning.get("count")
+                for warning in side.totals.get("warnings", ())
+            }
+            if counts.get(NO_YEAR_FORECAST) == side.totals["persons_out"]:
                 raise UsageError(
                     f"{side.folder}: {NO_YEAR_FORECAST} An effect of 0 would say nothing. Score "
                     "with a scenario of later years."
