@@ -31,7 +31,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    command = [MKDOCS, "build", "--quiet", "--site-dir", folder]
+    command = [str(MKDOCS), "build", "--quiet", "--site-dir", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True)
     return folder
 
