@@ -725,8 +725,8 @@ def test_fifths_of_career_earnings_are_equal_groups_that_keep_their_order(
     people.with_columns(pl.col("person_id").cast(pl.String).str.zfill(4)).write_csv(panel)
     by = ("--by", "birth_year,career_fifth")
     table = _run(scored, panel, tmp_path / "years", *by).filter(statistic="persons", year=2023)
-    numbers = table.filter(pl.col("career_fifth").is_in(fifths), birth_year="1970")["value"]
-    assert numbers.to_list() == [PERSONS / 10] * 5  # although all of them are poor
+    of_poor = table.filter(pl.col("career_fifth").is_in(fifths), birth_year="1970")
+    assert of_poor["value"].to_list() == [PERSONS / 10] * 5
     table = _run(scored, panel, tmp_path / "out", "--by", "career_fifth")
     persons = table.filter(statistic="persons", year=2023)
     numbers = dict(persons.select("career_fifth", "value").iter_rows())
