@@ -73,6 +73,7 @@ class JobService:
         self._queue: JobQueue | None = None
         self._threads = anyio.CapacityLimiter(4)  # connections of the queue
         self._tasks: list[asyncio.Task[None]] = []
+        self._withdrawals: set[asyncio.Task[None]] = set()  # of jobs whose calls were cancelled
 
     def start(self) -> None:
         """Connect to the queue in the background, and then start the workers."""
@@ -93,7 +94,7 @@ class JobService:
         """End the workers; their jobs continue with the next start."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._withdrawals, return_exceptions=True)
         if self._queue is not None:
             await anyio.to_thread.run_sync(self._queue.close)
 
@@ -170,6 +171,18 @@ class JobService:
             persons_file=upload.path.name,
             options=stated,
         )
+        placing = asyncio.create_task(self._enter(upload, order))
+        try:
+            earlier = await asyncio.shield(placing)
+        except asyncio.CancelledError:  # the caller does not learn the name of the job
+            task = asyncio.create_task(self._take_back(placing, order))
+            self._withdrawals.add(task)
+            task.add_done_callback(self._withdrawals.discard)
+            raise
+        return self.find(order.id, holder), earlier is None
+
+    async def _enter(self, upload: Upload, order: JobOrder) -> JobOrder | None:
+        """Place an upload and queue it, unless there is a job of this name: that one's order."""
         earlier = await anyio.to_thread.run_sync(self._place, upload, order)
         if earlier is not None:
             upload.discard()
@@ -179,10 +192,19 @@ class JobService:
             await self._ask(lambda queue: queue.submit(earlier or order))
         except QueueError:
             if earlier is None:  # nobody knows its name, and it would count as one of the holder
-                folder = self.folders.folder(order.id)
-                await anyio.to_thread.run_sync(self.folders.remove, folder)
+                await self._remove(order)
             raise
-        return self.find(order.id, holder), earlier is None
+        return earlier
+
+    async def _take_back(self, placing: asyncio.Task[JobOrder | None], order: JobOrder) -> None:
+        """Remove the job of a call that was cancelled, unless it runs already or is older."""
+        await asyncio.wait([placing])
+        if placing.exception() is None and placing.result() is None:
+            with suppress(FolderInUseError):
+                await self._remove(order)
+
+    async def _remove(self, order: JobOrder) -> None:
+        await anyio.to_thread.run_sync(self.folders.remove, self.folders.folder(order.id))
 
     def _place(self, upload: Upload, order: JobOrder) -> JobOrder | None:
         """Give an upload its name, unless there is a job of this name, whose order it returns.

@@ -8,6 +8,7 @@ import inspect
 import io
 import json
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -32,6 +33,8 @@ from saga.api.jobs.job_folders import (
 )
 from saga.api.jobs.job_process import _expected_bytes, run_job
 from saga.api.jobs.job_queue import UNAVAILABLE, JobQueue
+from saga.api.jobs.job_service import JobService
+from saga.api.key_file import revoke_key
 from saga.api.logs import make_logger
 from saga.api.request_models import JobOptions
 from saga.api.settings import Settings
@@ -531,6 +534,37 @@ def test_of_a_job_that_the_queue_does_not_take_nothing_remains(
         assert kept == [first.json()["id"]]
         monkeypatch.undo()
         assert post(service, persons, "").status_code == 202
+
+
+@pytest.mark.parametrize(("of", "step"), [(JobService, "_place"), (JobQueue, "submit")])
+def test_of_a_job_whose_key_ends_while_it_is_placed_nothing_remains(
+    start: Start,
+    tiny_bundle: Path,
+    persons: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    of: type,
+    step: str,
+) -> None:
+    """Its caller has no name of it, and the persons would lie there for ten minutes or more."""
+    keys, root = tmp_path / "keys", tmp_path / "jobs"
+    one, two = make_keys(keys, "one", "two").values()
+    settings = Settings(bundle=tiny_bundle, keys=keys, jobs=root, job_workers=0)
+    with start(settings) as service:
+        kept = post_when_connected(service, persons, **two).json()["id"]
+        original = getattr(of, step)
+
+        def slow(*arguments: Any) -> Any:
+            time.sleep(3)
+            return original(*arguments)
+
+        monkeypatch.setattr(of, step, slow)
+        threading.Timer(0.2, revoke_key, [keys, "one", datetime.now(UTC)]).start()
+        assert post(service, persons, "", **one).status_code == 401
+        awaited(lambda: [path.name for path in (root / "jobs").iterdir()] == [kept], 10)
+        time.sleep(3)  # in which the step ends
+        awaited(lambda: [path.name for path in (root / "jobs").iterdir()] == [kept], 10)
+        assert len([*root.rglob("persons.*")]) == 1
 
 
 @pytest.mark.parametrize(("age", "state"), [(60, "queued"), (3_600, "failed")])
