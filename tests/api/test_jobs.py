@@ -536,6 +536,7 @@ def test_of_a_job_that_the_queue_does_not_take_nothing_remains(
         assert post(service, persons, "").status_code == 202
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("of", "step"), [(JobService, "_place"), (JobQueue, "submit")])
 def test_of_a_job_whose_key_ends_while_it_is_placed_nothing_remains(
     start: Start,

@@ -272,7 +272,7 @@ def test_another_calibrator_gives_another_forecaster_and_does_not_change_the_fir
 @pytest.mark.parametrize(
     "request_",
     [
-        LifetimeRequest(to_age=64, from_age=64, coverage=(0.5, 0.9), unknown_years="zero"),
+        LifetimeRequest(to_age=64, from_age=63, coverage=(0.5, 0.9), unknown_years="zero"),
         PensionRequest(coverage=(0.5, 0.9), unknown_years="zero"),
     ],
 )
