@@ -178,7 +178,7 @@ def test_epsilon_rises_with_the_steps_and_agrees_with_another_accountant() -> No
     assert 0.7 * other.get_epsilon(PLAN.delta) < spent[-1] <= other.get_epsilon(PLAN.delta)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+@pytest.mark.parametrize("epsilon", [0.5, pytest.param(3.0, marks=pytest.mark.thorough)])
 def test_the_plan_spends_the_epsilon_that_was_asked_for(epsilon: float) -> None:
     plan = PrivacyPlan.of(replace(CONFIG, privacy=epsilon), 200)
     assert 0.97 * epsilon < plan.after(CONFIG.max_steps).epsilon <= epsilon

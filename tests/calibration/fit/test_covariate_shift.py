@@ -100,6 +100,7 @@ def test_a_target_is_described_by_groups_known_at_the_origin(register_panel: Pan
         Target.of(register_panel, grouping, ("wealth",))
 
 
+@pytest.mark.thorough
 def test_the_command_weights_for_another_panel_and_says_so(
     tiny_bundle: Path, register_panel: Panel, tmp_path: Path
 ) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pytest
 
 from saga.trees.horizon_trees import Examples, HorizonTrees, Settings
 from saga.trees.recent_years import Window
 from tests.saga.trees.test_tree_member import panel_of
 
 
+@pytest.mark.thorough
 def test_no_leaf_rests_on_fewer_than_twenty_origins_however_rare_zeros_are() -> None:
     """LightGBM estimates the examples of a classifier's leaf, so its own limit is not enough."""
     rng, window = np.random.default_rng(4), Window(panel_of(50, 1))

@@ -138,6 +138,7 @@ def scored(
     return crps_log(samples, outcomes, None), np.where(np.isnan(outcomes), np.nan, rank)
 
 
+@pytest.mark.thorough
 def test_on_a_gaussian_register_the_forecast_is_nearly_the_exact_one_and_calibrated(
     gaussian: tuple[Path, Panel],
 ) -> None:
