@@ -219,7 +219,7 @@ def _value_intervals(
 ) -> ValueIntervals:
     """Intervals of present values of the future, discounted to `from_age`.
 
-    Central ones of persons below `from_age`, from whose outcomes no threshold is known.
+    Persons below `from_age` get central ones: values that begin later have no thresholds.
     """
     age = paths.origin_year - paths.birth_year
     begins_later = age < (request.from_age or 0)

@@ -214,7 +214,8 @@ class GroupTrends:
     def check_ratios(self, names: Sequence[str]) -> None:
         """Raise UsageError for a column without two levels, or which follows from others.
 
-        Those could not all hold: female/male beside male/female, or three ratios of three levels.
+        Such columns could not all hold: female/male beside male/female, or three ratios of three
+        levels.
         """
         known = {prefix: np.empty((0, len(self.levels))) for prefix in ("", ODDS_PREFIX)}
         for name in names:
