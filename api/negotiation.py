@@ -28,7 +28,8 @@ from saga.api.panel_batches import SentFrame
 from saga.api.refusals import refused
 from saga.api.request_models import CallOptions
 from saga.api.request_panel import RequestPanel
-from saga.api.service import Service, check_recording, record_issued
+from saga.api.security import caller_of
+from saga.api.service import Service, check_recording, record_issued, service_of
 from saga.calibration.adaptive.issuance import recording_warnings
 
 from saga.conformal.calibration_table import ALL
@@ -49,8 +50,10 @@ Explain = Callable[[str, str], str]  # from guarantee and cell to the reason tex
 
 @dataclass(frozen=True)
 class ComputeCall(Generic[OptionsT]):
-    """A decoded call: its options, the persons and their weights."""
+    """A decoded call: who calls which service, the options, the persons and their weights."""
 
+    service: Service
+    caller: Caller
     options: OptionsT
     people: RequestPanel
     weights: pl.DataFrame | None = None
@@ -118,23 +121,23 @@ def _best_type(accept: str) -> str | None:
 
 async def answer_call(
     request: Request,
-    service: Service,
-    caller: Caller,
     models: tuple[type[OptionsT], type[OptionsT]],
     compute: Callable[[ComputeCall[OptionsT], Ticket], Awaitable[Computed]],
 ) -> Response:
     """Read a call, compute it, enter in the ledger what it records, and answer.
 
+    The service and the caller, whose key needs the scope `forecast`, are found here: a dependency
+    for each would take as long as all warnings of a call of one person.
+
     Args:
         request: The HTTP request.
-        service: The service, whose settings limit the body and whose bundle has the prices.
-        caller: Who calls.
         models: Model of a JSON body, and of the query parameters beside a table.
         compute: Computes the call.
     """
+    service, caller = await service_of(request), caller_of(request, "forecast")
     async with service.admit(request, caller) as ticket:
         accepted = accepted_type(request)  # refused before the work
-        call = await _read_call(request, service, ticket, models)
+        call = await _read_call(request, service, caller, ticket, models)
         if call.options.records:
             check_recording(service, caller)
         computed = await compute(call, ticket)
@@ -155,6 +158,7 @@ async def answer_call(
 async def _read_call(
     request: Request,
     service: Service,
+    caller: Caller,
     ticket: Ticket,
     models: tuple[type[OptionsT], type[OptionsT]],
 ) -> ComputeCall[OptionsT]:
@@ -177,7 +181,7 @@ async def _read_call(
     ticket.stage = "compute"
     if isinstance(people, SagaError):
         raise people
-    return ComputeCall(call.options, people, weights)
+    return ComputeCall(service, caller, call.options, people, weights)
 
 
 def split_weights(

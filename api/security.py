@@ -192,16 +192,20 @@ def require_scope(*scopes: Scope) -> Callable[[Request], Awaitable[Caller]]:
     """A dependency: the caller; status 403 unless the key of the call has one of these scopes."""
 
     async def check(request: Request) -> Caller:
-        caller: Caller = request.state.caller  # `identify` is the first dependency of every route
-        check_scope(caller, *scopes)
-        return caller
+        return caller_of(request, *scopes)
 
     return check
 
 
-# Dependencies of routes, each of which checks a scope.
-ForecastCaller = Annotated[Caller, Depends(require_scope("forecast"))]
+# Dependency of routes that check the scope.
 OutcomesCaller = Annotated[Caller, Depends(require_scope("outcomes"))]
+
+
+def caller_of(request: Request, *scopes: Scope) -> Caller:
+    """The caller, of one of these scopes, else a problem of status 403 is raised."""
+    caller: Caller = request.state.caller  # `identify` is the first dependency of every route
+    check_scope(caller, *scopes)
+    return caller
 
 
 def check_scope(caller: Caller, *scopes: Scope) -> None:

@@ -6,8 +6,8 @@ except 500. `model.py` is the shortest example. Then:
 
 - ROUTERS below lists the router; `create_app` of `saga.api.app` adds `identify`, so a route without
   a further dependency opens to every valid key. A new tag has its text in `_TAGS` there.
-- A key needs a scope if the route asks for it: a parameter `caller: ForecastCaller` or
-  `OutcomesCaller`, or `dependencies=[Depends(require_scope(...))]` (`saga.api.security`).
+- A key needs a scope if the route asks for it: a parameter `caller: OutcomesCaller`, or
+  `dependencies=[Depends(require_scope(...))]` (`saga.api.security`); `answer_call` asks itself.
 - `CurrentService` gives `service.forecaster`, with bundle and facts, or answers 503 until it is
   loaded. `json_response` writes the answer.
 - The model of the answer, in `saga.api.response_models`, is its schema only: the answer is not

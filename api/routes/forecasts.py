@@ -21,8 +21,6 @@ from saga.api.openapi import compute_responses, problem_responses, request_body
 from saga.api.panel_batches import MAX_TOGETHER, forecast_parts, parts_of
 from saga.api.request_models import ForecastBody, ForecastOptions
 from saga.api.response_models import ForecastResponse
-from saga.api.security import ForecastCaller
-from saga.api.service import CurrentService
 
 from saga.conformal.calibrator import reason
 from saga.requests import MAX_HORIZON, ForecastRequest
@@ -39,9 +37,7 @@ router = APIRouter(prefix="/v1", tags=["forecasts"])
     responses=compute_responses() | problem_responses(404),
     openapi_extra=request_body("ForecastRequest"),
 )
-async def post_forecasts(
-    request: Request, service: CurrentService, caller: ForecastCaller
-) -> Response:
+async def post_forecasts(request: Request) -> Response:
     """One distribution per person and horizon, until age 64; the origin is a person's last year.
 
     Persons who cannot be forecast are in `left_out`, with the reason; faulty records refuse the
@@ -57,8 +53,8 @@ async def post_forecasts(
     """
 
     async def compute(call: ComputeCall[ForecastOptions], ticket: Ticket) -> Computed:
-        typed = call.options.request
-        plan = service.plan(typed, call.people.panel, call.options, caller)
+        service, typed = call.service, call.options.request
+        plan = service.plan(typed, call.people.panel, call.options, call.caller)
         # The work is estimated for all horizons, each with a fixed number of macro futures.
         n_persons, n_futures, n_years = plan.panel.n_persons, N_NODES, MAX_HORIZON
         size = budget.check_work(n_persons, n_futures, n_years, service.settings.max_work)
@@ -80,7 +76,7 @@ async def post_forecasts(
             result, lambda: {"forecasts": _forecasts_json(result.table, ids, typed, explain)}
         )
 
-    return await answer_call(request, service, caller, (ForecastBody, ForecastOptions), compute)
+    return await answer_call(request, (ForecastBody, ForecastOptions), compute)
 
 
 def _forecasts_json(

@@ -20,8 +20,6 @@ from saga.api.negotiation import (
 from saga.api.openapi import compute_responses, request_body
 from saga.api.request_models import LifetimeBody, LifetimeOptions
 from saga.api.response_models import LifetimeResponse
-from saga.api.security import ForecastCaller
-from saga.api.service import CurrentService
 
 from saga.conformal.calibrator import REASONS
 from saga.forecast_results import Lifetimes
@@ -46,9 +44,7 @@ _REASONS = REASONS | {
     responses=compute_responses(),
     openapi_extra=request_body("LifetimeRequest"),
 )
-async def post_lifetimes(
-    request: Request, service: CurrentService, caller: ForecastCaller
-) -> Response:
+async def post_lifetimes(request: Request) -> Response:
     """Present values of the earnings after the origin, up to `to_age`.
 
     The present value is the sum of earnings / (1 + rate)^(year - origin), for persons who stay
@@ -62,8 +58,8 @@ async def post_lifetimes(
     """
 
     async def compute(call: ComputeCall[LifetimeOptions], ticket: Ticket) -> Computed:
-        typed = call.options.request
-        plan = service.plan(typed, call.people.panel, call.options, caller)
+        service, typed = call.service, call.options.request
+        plan = service.plan(typed, call.people.panel, call.options, call.caller)
         n_persons, n_paths = plan.panel.n_persons, plan.draws.n_paths
         n_years = plan.years_ahead(typed.to_age)
         size = budget.check_work(n_persons, n_paths, n_years, service.settings.max_work)
@@ -76,7 +72,7 @@ async def post_lifetimes(
         ids, decimals = call.people.person_ids, plan.decimals
         return Computed(lifetimes, lambda: _lifetimes_json(lifetimes, ids, typed, decimals))
 
-    return await answer_call(request, service, caller, (LifetimeBody, LifetimeOptions), compute)
+    return await answer_call(request, (LifetimeBody, LifetimeOptions), compute)
 
 
 def _lifetimes_json(

@@ -14,8 +14,6 @@ from saga.api.negotiation import ComputeCall, Computed, answer_call
 from saga.api.openapi import compute_responses, request_body
 from saga.api.request_models import PopulationBody, PopulationOptions
 from saga.api.response_models import PopulationResponse
-from saga.api.security import ForecastCaller
-from saga.api.service import CurrentService
 
 from saga.data.panel import Panel
 from saga.forecast_results import Result
@@ -36,9 +34,7 @@ router = APIRouter(prefix="/v1", tags=["populations"])
     responses=compute_responses(),
     openapi_extra=request_body("PopulationRequest"),
 )
-async def post_populations(
-    request: Request, service: CurrentService, caller: ForecastCaller
-) -> Response:
+async def post_populations(request: Request) -> Response:
     """Statistics of groups of the persons of the call, by year and over lifetimes, up to `to_age`.
 
     Path k of every person has the same macro values, so each statistic is computed on every path;
@@ -55,8 +51,8 @@ async def post_populations(
     """
 
     async def compute_call(call: ComputeCall[PopulationOptions], ticket: Ticket) -> Computed:
-        typed = call.options.request
-        plan = service.plan(typed.of_paths, call.people.panel, call.options, caller)
+        service, typed = call.service, call.options.request
+        plan = service.plan(typed.of_paths, call.people.panel, call.options, call.caller)
         plans = [plan]
         if typed.reference is not None:
             draws = plan.forecaster.reference_draws(plan.draws, typed.reference)
@@ -106,7 +102,7 @@ async def post_populations(
         return Computed(groups, lambda: _groups_json(groups.table))
 
     models = PopulationBody, PopulationOptions
-    return await answer_call(request, service, caller, models, compute_call)
+    return await answer_call(request, models, compute_call)
 
 
 def _groups_json(table: pl.DataFrame) -> Mapping[str, object]:
