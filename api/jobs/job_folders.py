@@ -102,9 +102,12 @@ class JobFolder:
         self.path, self.out, self.result = path, path / "out", path / RESULT
 
     def read(self, kind: type[EntryT]) -> EntryT | None:
-        """An entry of the job; None before it is there, or if the folder is gone."""
+        """An entry of the job; None before it is there, if the folder is gone, or if damaged."""
         content = read_json(self.path / _ENTRIES[kind])
-        return None if content is None else kind(**content)
+        try:
+            return None if content is None else kind(**content)
+        except TypeError:  # other fields, such as those of another version
+            return None
 
     def write(self, entry: JobOrder | Attempts | Progress) -> None:
         """Store an entry of the job."""
@@ -244,6 +247,11 @@ def _version(path: Path) -> _Version | None:
     return path.parent.name, status.st_ino, status.st_mtime_ns
 
 
+def _folders_in(place: Path) -> list[Path]:
+    """Its folders; a file in it, such as one of the file system, belongs to no job."""
+    return sorted(path for path in place.iterdir() if path.is_dir())
+
+
 class JobFolders:
     """All jobs of a service, in the folder `root`, which several processes may share."""
 
@@ -265,7 +273,7 @@ class JobFolders:
         return JobFolder(self._jobs / job_id)
 
     def __iter__(self) -> Iterator[Job]:
-        jobs = (JobFolder(path).job() for path in sorted(self._jobs.iterdir()))
+        jobs = (JobFolder(path).job() for path in _folders_in(self._jobs))
         return (job for job in jobs if job is not None)
 
     def of_holder(self, holder: str) -> HolderJobs:
@@ -298,7 +306,7 @@ class JobFolders:
         There may be many that have ended, of other holders, too, and each new job asks.
         """
         ended, unfinished, read = list[EndedJob](), list[Job](), dict[_Version, EndedJob]()
-        for path in self._jobs.iterdir():
+        for path in _folders_in(self._jobs):
             version = _version(path / _ENTRIES[Outcome])
             known = None if version is None else self._read.get(version)
             if known is None:
@@ -324,12 +332,14 @@ class JobFolders:
 
     def uploads(self) -> list[Path]:
         """The folders of present uploads, and those that a killed process left behind."""
-        return sorted(self._unfinished.iterdir())
+        return _folders_in(self._unfinished)
 
     def orphans(self) -> list[JobFolder]:
         """Folders without an order: they belong to no job, and nobody could delete them."""
         return [
-            folder for folder in map(JobFolder, self._jobs.iterdir()) if not folder.read(JobOrder)
+            folder
+            for folder in map(JobFolder, _folders_in(self._jobs))
+            if not folder.read(JobOrder)
         ]
 
     def place(self, upload: JobFolder, order: JobOrder) -> None:

@@ -7,6 +7,7 @@ import errno
 import inspect
 import io
 import json
+import os
 import signal
 import threading
 import time
@@ -201,6 +202,28 @@ def test_a_folder_is_deleted_only_when_no_process_writes_to_it(
         LocalFolder(folder.out).put("_receipts/part-00000.json", b"{}")
     assert folders.orphans() == []
     assert folders.uploads() == []
+
+
+@pytest.mark.parametrize("content", [None, "", '{"id": ', "[]", '{"id": "1"}', '{"of": "later"}'])
+def test_what_is_no_job_stops_no_other_and_is_deleted_after_a_while(
+    worker: JobFolder, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    """A file of the system beside the jobs, or an order that is damaged or of another version."""
+    folders = JobFolders(worker.path.parents[1])
+    (worker.path.parent / ".DS_Store").touch()
+    other = folders.folder("b" * 32)
+    other.path.mkdir()
+    (other.path / "persons.csv").touch()
+    if content is not None:
+        (other.path / "order.json").write_text(content)
+    assert folders.of_holder("one").unfinished == 1
+    run = SimpleNamespace(workflow_id="run", status="PENDING")
+    monkeypatch.setattr(job_worker, "DBOS", SimpleNamespace(list_workflows=lambda **_: [run]))
+    for age, is_there in ((60, True), (3_600, False)):
+        os.utime(other.path, (time.time() - age,) * 2)
+        job_worker.sweep_jobs(folders, 72 * 3600)
+        assert other.path.exists() == is_there
+    assert [job.folder.path for job in folders] == [worker.path]
 
 
 def test_a_wrong_table_ends_the_job_with_what_is_wrong_and_no_path(
