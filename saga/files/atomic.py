@@ -38,7 +38,8 @@ def commit(path: Path, write: Callable[[Path], object]) -> None:
     file that remains.
     """
     # Processes of several machines may write to one folder, so a process id is not enough.
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    # Polars takes a path that begins with `file:` for a URL.
+    temporary = path.absolute().with_name(f".{path.name}.{uuid4().hex}.tmp")
     try:
         write(temporary)
         with temporary.open("rb+") as file:

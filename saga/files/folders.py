@@ -169,7 +169,9 @@ class File:
 def open_place(place: str | Path) -> Path | str:
     """A path, or the URL of an object store; `file://` is a path."""
     if not is_url(place):
-        return Path(place)
+        path = Path(place)
+        # Polars reads `file:` before a path as the beginning of a URL.
+        return path.absolute() if path.parts and path.parts[0].startswith("file:") else path
     if not str(place).lower().startswith("file://"):
         return str(place).rstrip("/")
     parts = urlsplit(str(place))

@@ -180,7 +180,7 @@ def read_provenance(path: str | Path) -> dict[str, Any]:
     record = None
     if is_url(path):
         record = pl.read_parquet_metadata(path, storage_options=polars_options()).get(KEY)
-    elif (path := Path(path)).suffix.lower() == ".parquet":
+    elif (path := Path(path).absolute()).suffix.lower() == ".parquet":
         record = pl.read_parquet_metadata(path).get(KEY)
     elif (beside := read_json(_sidecar(path))) and beside.pop(_DIGEST, "") == digest_file(path):
         return beside

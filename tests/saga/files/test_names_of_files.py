@@ -24,7 +24,19 @@ from saga.files.object_store import ObjectFolder
 from saga.files.tables import read_provenance, write_table
 from saga.population.scored_paths import ScoredPaths
 
-NAMES = ("people[1]", "a*b", "who?", "one #1", "p%41", "p%20q", "år b", "a{b}c", "a+b&c=d", "[x]")
+NAMES = (
+    "people[1]",
+    "a*b",
+    "who?",
+    "one #1",
+    "p%41",
+    "p%20q",
+    "år b",
+    "a{b}c",
+    "a+b&c=d",
+    "[x]",
+    "file:x",
+)
 
 
 def rows_of(person: str) -> pl.DataFrame:
@@ -34,6 +46,7 @@ def rows_of(person: str) -> pl.DataFrame:
 
 
 def write(rows: pl.DataFrame, file: Path) -> None:
+    file = file.absolute()  # polars takes `file:` for a URL
     file.parent.mkdir(exist_ok=True)
     match file.suffix:
         case ".csv":
@@ -49,32 +62,38 @@ def write(rows: pl.DataFrame, file: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow", ".dta"])
-def test_the_named_file_is_read_and_no_other(tmp_path: Path, suffix: str) -> None:
+def test_the_named_file_is_read_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
     """Beside each file are those that its name would match as a pattern or after decoding."""
+    monkeypatch.chdir(tmp_path)
     for other in ("people1", "aXb", "whoX", "one ", "pA", "p q", "ab", "x"):
         write(rows_of("another"), tmp_path / f"{other}{suffix}")
     for name in NAMES:
         write(rows_of(name), tmp_path / f"{name}{suffix}")
         write(rows_of(name), tmp_path / name / f"{name}{suffix}")
-        for place in (tmp_path / f"{name}{suffix}", tmp_path / name):
+        for place in (Path(f"{name}{suffix}"), Path(name)):
             assert list(read_panel(place).persons()) == [name], place
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_and_tables_are_written_to_the_folder_of_that_name(tmp_path: Path, name: str) -> None:
-    source, out = tmp_path / name / f"{name}.csv", tmp_path / f"out {name}"
+def test_a_run_and_tables_are_written_to_the_folder_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source, out = Path(name, f"{name}.csv"), Path(f"{name} out")
     write(rows_of("one"), source)
     score(source, out, Carry())
-    scored = write_scored(out / "paths", path_rows(np.ones((2, 1, 3))))
-    assert ScoredPaths(scored).rows.collect().height == 6
+    write_scored((out / "paths").absolute(), path_rows(np.ones((2, 1, 3))))
+    assert ScoredPaths(out / "paths").rows.collect().height == 6
     url = (tmp_path / f"url {name}").as_uri()
-    score(source.as_uri(), url, Carry())
+    score(source.absolute().as_uri(), url, Carry())
     assert (tmp_path / f"url {name}" / MANIFEST).exists()
     for suffix in (".csv", ".parquet"):
         table = write_table(rows_of("one"), out / f"{name}{suffix}", {"seed": 1})
         assert read_provenance(table) == {"seed": 1}
     made = {path.name for path in tmp_path.iterdir()}
-    assert made == {name, f"out {name}", f"url {name}"}
+    assert made == {name, f"{name} out", f"url {name}"}
 
 
 @pytest.mark.parametrize("name", NAMES)
