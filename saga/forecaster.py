@@ -39,6 +39,7 @@ from saga.conformal.recalibration import map_paths
 from saga.data.facts import Facts, shipped_facts
 from saga.data.groups import last_record_origins
 from saga.data.macro_rows import SERIES
+from saga.data.mapping import given_names, require_no_names
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.distributions import Marginals
@@ -205,8 +206,16 @@ class Forecaster(Summarised):
             )
         return pl.DataFrame(rows, schema=_LEADERBOARD)
 
-    def panel(self, source: Panel | Rows) -> Panel:
-        """The panel of a source, whose columns have the names that `saga.fit` was told.
+    def panel(
+        self,
+        source: Panel | Rows,
+        *,
+        id: str | None = None,
+        time: str | None = None,
+        target: str | None = None,
+        birth_year: str | None = None,
+    ) -> Panel:
+        """The panel of a source, whose columns have these names or those told to `saga.fit`.
 
         Nominal amounts are deflated by the forecaster's facts. A panel is left as it is.
 
@@ -214,6 +223,7 @@ class Forecaster(Summarised):
             UsageError: If `saga.fit` was given a panel, which does not tell how it was read.
         """
         if isinstance(source, Panel):
+            require_no_names(given_names(id, time, target, birth_year))
             return source
         columns = self.bundle.metrics.get(FITTED, {"columns": {}})["columns"]
         if columns is None:
@@ -222,7 +232,13 @@ class Forecaster(Summarised):
                 "Give read_panel(rows, ...), with the mapping, prices and facts of that panel."
             )
         return read_panel(
-            source, mapping={"columns": columns} if columns else None, facts=self.facts
+            source,
+            id=id,
+            time=time,
+            target=target,
+            birth_year=birth_year,
+            mapping={"columns": columns} if columns else None,
+            facts=self.facts,
         )
 
     @property
@@ -512,6 +528,10 @@ class Forecaster(Summarised):
         draws: Draws = Draws(),
         *,
         horizons: int | Sequence[int] | None = None,
+        id: str | None = None,
+        time: str | None = None,
+        target: str | None = None,
+        birth_year: str | None = None,
         progress: Progress | None = None,
     ) -> Forecasts:
         """The forecast table, in real money of the bundle's price year, and its warnings.
@@ -521,6 +541,10 @@ class Forecaster(Summarised):
             request: What the table has.
             draws: Of these only the scenario matters: marginals need no paths.
             horizons: Years ahead in place of those of the request: 5, or range(1, 6).
+            id: Column of the person, as for `read_panel`; and so `time`, `target`, `birth_year`.
+            time: Column of the year.
+            target: Column of the earnings.
+            birth_year: Column of the year of birth.
             progress: Called with the persons done and the persons in all.
 
         One row per person and horizon, until age 64 and within the span of the training records
@@ -540,7 +564,8 @@ class Forecaster(Summarised):
         if horizons is not None:
             years = (int(horizons),) if isinstance(horizons, int | Integral) else horizons
             request = replace(request, horizons=years)
-        result = self.run(request, self.panel(source), draws, progress=progress)
+        panel = self.panel(source, id=id, time=time, target=target, birth_year=birth_year)
+        result = self.run(request, panel, draws, progress=progress)
         assert isinstance(result, Forecasts)
         return result
 
@@ -599,6 +624,10 @@ class Forecaster(Summarised):
         request: LifetimeRequest = LifetimeRequest(),
         draws: Draws = Draws(),
         *,
+        id: str | None = None,
+        time: str | None = None,
+        target: str | None = None,
+        birth_year: str | None = None,
         progress: Progress | None = None,
     ) -> Lifetimes:
         """Present values of the years after the origin until `to_age`, and of all persons together.
@@ -614,7 +643,8 @@ class Forecaster(Summarised):
             InputError: If nobody can be forecast.
         """
         check_type("request", request, LifetimeRequest, "LifetimeRequest(rate=0.02)")
-        result = self.run(request, self.panel(source), draws, progress=progress)
+        panel = self.panel(source, id=id, time=time, target=target, birth_year=birth_year)
+        result = self.run(request, panel, draws, progress=progress)
         assert isinstance(result, Lifetimes)
         return result
 
@@ -624,6 +654,10 @@ class Forecaster(Summarised):
         request: PensionRequest = PensionRequest(),
         draws: Draws = Draws(),
         *,
+        id: str | None = None,
+        time: str | None = None,
+        target: str | None = None,
+        birth_year: str | None = None,
         progress: Progress | None = None,
     ) -> Pensions:
         """Pension rights of each person's career by a rule, and the difference of a reform.
@@ -636,7 +670,8 @@ class Forecaster(Summarised):
             InputError: If nobody can be forecast.
         """
         check_type("request", request, PensionRequest, "PensionRequest(ages=(64,))")
-        result = self.run(request, self.panel(source), draws, progress=progress)
+        panel = self.panel(source, id=id, time=time, target=target, birth_year=birth_year)
+        result = self.run(request, panel, draws, progress=progress)
         assert isinstance(result, Pensions)
         return result
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saga.bundle import Bundle, replace_parts
+from saga.data.mapping import given_names, require_no_names
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import salted_beside
@@ -32,16 +33,15 @@ _TRAINING_SHARE = 0.6  # of the time limit; the rest is for calibration and judg
 _HORIZONS = (1, 5, 10)
 _RIVALS = ("carry", "groupq", "gbt")  # the quick baselines, and the best of the others
 _FOLDS = 5  # of panels with too few persons to keep some for calibration
-_ARGUMENTS = {"person_id": "id", "year": "time", "earnings": "target", "birth_year": "birth_year"}
 
 
 def fit(
     source: Panel | Rows,
     *,
-    id: str = "person_id",
-    time: str = "year",
-    target: str = "earnings",
-    birth_year: str = "birth_year",
+    id: str | None = None,
+    time: str | None = None,
+    target: str | None = None,
+    birth_year: str | None = None,
     config: str | Path | None = None,
     time_limit: float | None = None,
     out: str | Path | None = None,
@@ -57,7 +57,7 @@ def fit(
         source: A file, a data frame or a dictionary of columns, as for `read_panel`; or a panel,
             for other currencies, prices, codes and columns. The forecaster of a frame reads others
             with the same names, that of a panel takes panels only and has its facts.
-        id: Column of the person.
+        id: Column of the person, as for `read_panel`.
         time: Column of the year.
         target: Column of the earnings, in nominal SEK.
         birth_year: Column of the year of birth.
@@ -78,8 +78,7 @@ def fit(
         >>> forecaster.bundle.trained_on
         'simulated people'
     """
-    names = dict(zip(_ARGUMENTS, (id, time, target, birth_year), strict=True))
-    named = {column: name for column, name in names.items() if column != name}
+    named = given_names(id, time, target, birth_year)
     if time_limit is not None and not time_limit > 0:
         raise UsageError(f"time_limit is a number of seconds above 0, not {time_limit}.")
     panel = _panel(source, named)
@@ -91,23 +90,19 @@ def fit(
 
 
 def _panel(source: Panel | Rows, named: Mapping[str, str]) -> Panel:
-    if not isinstance(source, Panel):
-        try:
-            return read_panel(source, mapping={"columns": named} if named else None)
-        except InputError as error:
-            raise InputError(error.args[0], [*map(_with_arguments, error.problems)]) from None
-    if named:
-        raise UsageError(f"A panel has its own names. Leave {', '.join(named.values())} out.")
-    return source
+    if isinstance(source, Panel):
+        require_no_names(named)
+        return source
+    try:
+        return read_panel(source, mapping={"columns": named} if named else None)
+    except InputError as error:
+        raise InputError(error.args[0], [*map(_with_panel, error.problems)]) from None
 
 
-def _with_arguments(problem: Problem) -> Problem:
-    """A problem of a source with the argument of `fit` that helps, or how it takes a mapping."""
-    if not isinstance(problem, FileProblem) or not problem.file_fix:
+def _with_panel(problem: Problem) -> Problem:
+    """A problem whose fix is a mapping, with how `fit` takes one."""
+    if not isinstance(problem, FileProblem) or "mapping" not in problem.file_fix:
         return problem
-    argument = _ARGUMENTS.get(problem.column or "")
-    if problem.rule == "missing-column" and argument:
-        return replace(problem, file_fix=f'Or name it: {argument}="ITS_NAME".')
     by_panel = "saga.fit takes a mapping by a panel: read_panel(rows, mapping=...)."
     return replace(problem, file_fix=f"{problem.file_fix} {by_panel}")
 

@@ -27,9 +27,11 @@ from pydantic import (
 from saga.data.csv_text import UTF_8
 from saga.data.panel import FLOOR
 from saga.data.spellings import MISFIT, find_columns
-from saga.errors import InputError, Problem, with_nearest
+from saga.errors import InputError, Problem, UsageError, check_type, with_nearest
 from saga.schema import BY_NAME, EXTRA_PREFIX, FAMILY, PRICE_YEAR, REQUIRED, Column, extra_column
 
+# Panel column -> the argument of Python that names its source.
+ARGUMENTS = {"person_id": "id", "year": "time", "earnings": "target", "birth_year": "birth_year"}
 WHOLE = re.compile(r"^(-?\d+)\.0+$")
 
 
@@ -347,6 +349,10 @@ class SourceMapping(_Strict):
         mapping._base = base
         return mapping
 
+    def with_names(self, names: Mapping[str, str]) -> SourceMapping:
+        """This mapping, with the `names` of `given_names` in place of its own."""
+        return self.model_copy(update={"columns": {**self.columns, **names}})
+
     def is_own(self, part: str, *path: str) -> bool:
         """Whether an entry is not one of the base."""
         entry, base = getattr(self, part), getattr(self._base or SourceMapping(), part)
@@ -436,6 +442,26 @@ class SourceMapping(_Strict):
         """Whether the codes of a panel column may differ from those of its source."""
         has_any = bool(self.codes or self.digits)
         return has_any and self.key_of(name) in {*self.codes, *self.digits}
+
+
+def given_names(
+    id: str | None, time: str | None, target: str | None, birth_year: str | None
+) -> dict[str, str]:
+    """Panel column -> its name in a source, where an argument names it."""
+    names = {}
+    for (column, argument), name in zip(
+        ARGUMENTS.items(), (id, time, target, birth_year), strict=True
+    ):
+        if name is not None:
+            check_type(argument, name, str, f'{argument}="ITS_NAME"')
+            names[column] = name
+    return names
+
+
+def require_no_names(names: Mapping[str, str]) -> None:
+    """Raise UsageError if `names` are given for the columns of a panel, which has its own."""
+    if names:
+        raise UsageError(f"A panel has its own names. Leave {', '.join(names.values())} out.")
 
 
 def parts_of(source: ColumnSource) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from saga.data.casting import in_groups, read_column
 from saga.data.deflation import deflated, file_beside, find_beside
 from saga.data.facts import Facts, open_facts
 from saga.data.macro_rows import MacroRow, read_macro_file
-from saga.data.mapping import MacroFile, SourceMapping
+from saga.data.mapping import MacroFile, SourceMapping, given_names
 from saga.data.mapping_file import load_mapping
 from saga.data.panel import UNNAMED_PANEL, Panel, PanelMeta, sort_rows
 from saga.data.panel_files import (
@@ -94,6 +94,7 @@ class Source:
     facts: Facts | str | Path | None = None
     origin: int | None = None
     panel_id: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
     partly: Mapping[str, str] = field(default_factory=dict, init=False)
     """Columns that not all files have, with the number of files, when the files are opened."""
     ignored: tuple[str, ...] = field(default=(), init=False)
@@ -110,13 +111,14 @@ class Source:
     def _loaded(self) -> tuple[SourceMapping, Path | None]:
         """The mapping, and the folder of its file."""
         if self.mapping is None or isinstance(self.mapping, SourceMapping):
-            return self.mapping or SourceMapping(), None
+            return (self.mapping or SourceMapping()).with_names(self.names), None
         if not isinstance(self.mapping, str | Path | Mapping):
             raise UsageError(
                 f"A mapping is a YAML file, a shipped name or a dictionary, not a "
                 f"{type(self.mapping).__name__}."
             )
-        return load_mapping(self.mapping)
+        mapped, folder = load_mapping(self.mapping)
+        return mapped.with_names(self.names), folder
 
     @property
     def _mapped(self) -> SourceMapping:
@@ -164,7 +166,7 @@ class Source:
         return {
             "files": {file.name: file.digest() for file in files},
             "mapping": None
-            if self.mapping is None
+            if self.mapping is None and not self.names
             else self._mapped.model_dump(mode="json", exclude={"deflator": {"file"}}),
             "deflator": digest_file(index) if index else None,
             "prices": self._prices,
@@ -291,7 +293,7 @@ class Source:
             if fitting:
                 self._require_fit(table.columns)
             used = self._mapped.used_columns(table.columns)
-            if self.mapping is not None:
+            if self.mapping is not None or self.names:
                 _require_cells(table[used].schema, "the data frame")
             (rows,) = self._with_clear_amounts([("The table", table[used])])
             return rows, tuple(name for name in table.columns if name not in used)
@@ -471,6 +473,10 @@ class Source:
 def read_panel(
     source: Rows,
     *,
+    id: str | None = None,
+    time: str | None = None,
+    target: str | None = None,
+    birth_year: str | None = None,
     mapping: str | Path | Mapping[str, object] | SourceMapping | None = None,
     prices: int | None = None,
     on_error: OnError = "fail",
@@ -487,6 +493,10 @@ def read_panel(
     Args:
         source: A file or folder, its URL in an object store, a generated register, a data frame of
             polars, pandas or Arrow, or a dictionary of columns. Years may be dates or periods.
+        id: Column of the person, `person_id` if it is named neither here nor in the mapping.
+        time: Column of the year, else `year`.
+        target: Column of the earnings, else `earnings`.
+        birth_year: Column of the year of birth.
         mapping: A YAML file, the name of a shipped mapping, or its entries as a dictionary.
         prices: Year of the prices of the amounts; by default each row's own year.
         on_error: With "drop", rows that break a rule are dropped and counted in `meta.dropped`;
@@ -504,8 +514,7 @@ def read_panel(
     Example:
         >>> from saga import read_panel
         >>> columns = {"pid": ["a"], "year": [2022], "birth_year": [1985], "wage": [310_000]}
-        >>> names = {"person_id": "pid", "earnings": "wage"}
-        >>> print(read_panel(columns, mapping={"columns": names}))
+        >>> print(read_panel(columns, id="pid", target="wage"))
         Panel panel
           rows     1 person-year of 1 person
           years    2022 to 2022
@@ -515,7 +524,8 @@ def read_panel(
     """
     _check_options(source, on_error, rejected, prices, origin)
     in_prices, until = (None if year is None else int(year) for year in (prices, origin))
-    opened = Source(source, mapping, in_prices, on_error, facts, until, panel_id)
+    names = given_names(id, time, target, birth_year)
+    opened = Source(source, mapping, in_prices, on_error, facts, until, panel_id, names)
     return opened.panel(*opened.rows(), rejected)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from saga.data.casting import count_padded, read_column
-from saga.data.mapping import SourceMapping
+from saga.data.mapping import ARGUMENTS, SourceMapping
 from saga.data.origins import without_later_exits
 from saga.errors import FileProblem, InputError, Problem, with_nearest
 from saga.requests import OnError
@@ -323,7 +323,7 @@ def require_columns(
             sought = mapped.columns.get(name, name)
             fix = with_nearest(f"Add it{_HOW.get(name, '')}.", sought, unread)
             file_fix = (
-                f'Or name it: read_panel(frame, mapping={{"columns": {{"{name}": "ITS_NAME"}}}}).'
+                f'Or name it: {ARGUMENTS[name]}="ITS_NAME".'
                 if of_frame
                 else "Or name it in a mapping, which `saga init` proposes: "
                 f"`columns: {{{name}: ITS_NAME}}`."

@@ -24,6 +24,10 @@ def forecast_groups(
     draws: Draws = Draws(),
     *,
     weights: Rows | None = None,
+    id: str | None = None,
+    time: str | None = None,
+    target: str | None = None,
+    birth_year: str | None = None,
 ) -> GroupForecasts:
     """Statistics of groups by year with 90 % bands, as `saga score` and `saga tables` give them.
 
@@ -38,12 +42,17 @@ def forecast_groups(
             simulated, too.
         draws: Number of paths, seed and scenario.
         weights: A table of person_id and weight, for persons who are a sample.
+        id: Column of the person, as for `read_panel`; and so `time`, `target`, `birth_year`.
+        time: Column of the year.
+        target: Column of the earnings.
+        birth_year: Column of the year of birth.
 
     Raises:
         InputError: If nobody can be forecast, or a person has no weight.
         UsageError: If a group, level or year is not one of the persons'.
     """
-    people, reference = forecaster.panel(source), None
+    people = forecaster.panel(source, id=id, time=time, target=target, birth_year=birth_year)
+    reference = None
     if request.reference is not None:
         plan = forecaster.plan(
             request.of_paths, people, forecaster.reference_draws(draws, request.reference)

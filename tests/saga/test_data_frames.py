@@ -29,6 +29,7 @@ from saga import (
 )
 from saga.cli import console
 from saga.client.frames import to_parquet
+from saga.data.mapping import ARGUMENTS
 from saga.files.data_frames import ArrowStream
 from saga.forecast_results import Forecasts, show_value
 from saga.macro.scenarios import scenario_from
@@ -196,6 +197,45 @@ def test_a_forecast_reads_what_read_panel_reads(
     in_both = pl.col("horizon") == 5
     assert_frame_equal(table.filter(in_both), forecasts.table.filter(in_both))
     assert table["horizon"].unique().to_list() == ([5] if horizons == 5 else [4, 5])
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        lambda _, source, **names: read_panel(source, **names).frame,
+        lambda forecaster, source, **names: forecaster.panel(source, **names).frame,
+        lambda forecaster, source, **names: forecaster.forecast(source, **names).table,
+        lambda forecaster, source, **names: forecaster.lifetime(source, draws=DRAWS, **names).table,
+        lambda forecaster, source, **names: forecaster.pensions(source, draws=DRAWS, **names).table,
+        lambda forecaster, source, **names: (
+            forecast_groups(forecaster, source, draws=DRAWS, **names).table
+        ),
+    ],
+    ids=["read_panel", "panel", "forecast", "lifetime", "pensions", "forecast_groups"],
+)
+def test_every_door_takes_the_names_of_the_columns(
+    door: Callable[..., pl.DataFrame], forecaster: Forecaster
+) -> None:
+    """As `saga.fit` does; also the columns of a file, and beside a mapping of its other ones."""
+    frame = pl.read_csv(PEOPLE, infer_schema=False)
+    names = {"id": "pid", "time": "t", "target": "wage", "birth_year": "born"}
+    renamed = frame.rename(dict(zip(ARGUMENTS, names.values(), strict=True)))
+    expected = door(forecaster, frame)
+    assert_frame_equal(door(forecaster, renamed, **names), expected)
+    with pytest.raises(InputError, match=r"looked for wag\).*Is it wage"):
+        door(forecaster, renamed, **{**names, "target": "wag"})
+    with pytest.raises(InputError, match='Or name it: birth_year="ITS_NAME"'):
+        door(forecaster, renamed.drop("born"), **{**names, "birth_year": None})
+    with pytest.raises(UsageError, match=r'target is of type str, such as target="ITS_NAME"'):
+        door(forecaster, renamed, **{**names, "target": 3})
+
+
+def test_names_count_before_those_of_a_mapping() -> None:
+    renamed = pl.read_csv(PEOPLE, infer_schema=False).rename({"earnings": "wage"})
+    panel = read_panel(renamed, target="wage", mapping={"columns": {"earnings": "other"}})
+    assert_frame_equal(panel.frame, read_panel(PEOPLE).frame)
+    with pytest.raises(UsageError, match="Leave wage out"):
+        Forecaster.load(threads=1).forecast(panel, target="wage")
 
 
 def test_a_mapping_may_be_a_dictionary() -> None:

@@ -42,8 +42,8 @@ def test_records_in_the_long_format_are_a_panel_again() -> None:
     assert long.columns == ["unique_id", "ds", "y"]
     assert long["ds"][0] == datetime(panel.frame["year"][0], 1, 1)
     born = panel.frame.select("birth_year", unique_id="person_id").unique()
-    names = {"person_id": "unique_id", "year": "ds", "earnings": "y"}
-    again = read_panel(long.join(born, on="unique_id"), mapping={"columns": names}, prices=2022)
+    long = long.join(born, on="unique_id")
+    again = read_panel(long, id="unique_id", time="ds", target="y", prices=2022)
     columns = ["person_id", "year", "birth_year", "earnings"]
     known = panel.frame.filter(pl.col("earnings").is_not_null())
     assert_frame_equal(again.frame.select(columns), known.select(columns))

@@ -82,8 +82,7 @@ def test_fit_gives_the_bundle_of_train_and_calibrate(
     fitted: Forecaster, columns: Columns, config: Path, tmp_path: Path
 ) -> None:
     """With the same secret salt, without which no two trainings have the same split."""
-    names = {"person_id": "pid", "year": "t", "earnings": "wage"}
-    panel = read_panel(columns, mapping={"columns": names})
+    panel = read_panel(columns, **NAMES)
     panel = with_salt(panel, salt_beside(fitted.bundle.path))
     train_folds(panel, tmp_path / "b", 5, config=config, run=QUIET)
     bundle = calibrate_bundle(tmp_path / "b", panel)
