@@ -23,6 +23,7 @@ from saga.calibration.adaptive.outcome_entries import ConflictLimitError
 from starlette.exceptions import HTTPException
 
 from saga.errors import BudgetError, BundleError, InputError, Problem, SagaError, UsageError
+from saga.requests import JOB_REQUESTS, Draws, options_of
 
 MEDIA_TYPE = "application/problem+json"
 MAX_PROBLEMS = 50
@@ -81,6 +82,12 @@ _RULES: dict[str, tuple[str, str]] = {
     "string_pattern_mismatch": ("This text is not one of the allowed forms", "Allowed: {pattern}"),
     "coverage": ("Intervals have no such coverage", "Allowed: {expected}"),
     "finite_number": ("This must be a finite number", "Send a finite number"),
+}
+# Name of an option -> what to use in place of a number that it does not allow.
+_HINTS = {
+    option.name or name: option.hint
+    for request in (Draws, *JOB_REQUESTS.values())
+    for name, (_, option) in options_of(request).items()
 }
 
 
@@ -260,6 +267,8 @@ def shape_problems(
                 error["type"], ("This is not valid here", "See the schema under /docs")
             )
             fix += "".join(_UNION_TAGS.get(part, "") for part in error["loc"])
+            if error["type"].startswith(("greater", "less")) and (hint := _HINTS.get(column or "")):
+                fix += f". {hint.removesuffix('.')}"
             if error["type"] == "float_type" and location[:1] == ["persons"]:
                 fix += ", or null for unknown"
             person_id, year = _person_and_year(location, body)

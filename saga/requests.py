@@ -128,6 +128,10 @@ _Coverage = Annotated[
     Sequence[float],
     Option("Coverage of the intervals.", above=0, below=1, hint="Use for example 0.9."),
 ]
+_Rate = Annotated[
+    float,
+    Option("Real discount rate a year, as a fraction.", above=-0.5, below=1, hint="0.02 is 2 %."),
+]
 _Quantiles = Annotated[
     Sequence[float],
     Option("Quantiles of the forecast.", above=0, below=1, hint="Use for example 0.05, 0.5, 0.95."),
@@ -269,15 +273,7 @@ class LifetimeRequest(_PathRequest):
 
     product: ClassVar[Product] = "lifetimes"
 
-    rate: Annotated[
-        float,
-        Option(
-            "Real discount rate a year, as a fraction.",
-            above=-0.5,
-            below=1,
-            hint="0.02 is 2 %.",
-        ),
-    ] = RATE
+    rate: _Rate = RATE
     to_age: _ToAge = MAX_AGE
     from_age: Annotated[
         int | None,
@@ -516,9 +512,7 @@ class PopulationRequest:
             most=2200,
         ),
     ] = None
-    rate: Annotated[
-        float, Option("Real discount rate a year, as a fraction.", above=-0.5, below=1)
-    ] = RATE
+    rate: _Rate = RATE
     to_age: _ToAge = MAX_AGE
     tax: Annotated[
         str, Option("Tax on each year's earnings: none, paper, or that of a year (se-2026).")

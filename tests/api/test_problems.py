@@ -25,10 +25,11 @@ from saga.api.problems import (
     visible_problems,
 )
 from saga.api.refusals import REFUSALS, Http, Refusal
-from saga.api.request_models import ForecastBody
+from saga.api.request_models import ForecastBody, LifetimeBody
 from saga.api.settings import Settings
 
 from saga.errors import BudgetError, BundleError, InputError, Problem, UsageError
+from saga.requests import Draws, ForecastRequest, LifetimeRequest, Request, options_of
 from tests.api.conftest import ask
 from tests.conftest import Running
 
@@ -127,6 +128,27 @@ def test_the_fix_fits_what_was_sent(
     assert (problem.column, problem.rule, problem.person_id or "A") == (column, rule, "A")
     assert fix in problem.fix
     assert "null" not in problem.fix
+
+
+LISTS = ("quantiles", "horizons")
+
+
+@pytest.mark.parametrize(
+    ("body", "request_type"), [(ForecastBody, ForecastRequest), (LifetimeBody, LifetimeRequest)]
+)
+def test_a_number_that_an_option_does_not_allow_has_the_hint_of_every_door(
+    body: Any, request_type: type[Request]
+) -> None:
+    """As the command line and Python say: 0.02 is 2 %. Coverages are those of the bundles."""
+    options = options_of(Draws) | options_of(request_type)
+    hints = {option.name or name: option for name, (_, option) in options.items() if option.hint}
+    person = {"person_id": "A", "history": [{"year": 2022}]}
+    for name, option in hints.items() - {("coverage", hints["coverage"])}:
+        number = 10**6 if option.most else 3
+        content = {"persons": [person], name: [number] if name in LISTS else number}
+        with pytest.raises(ProblemError) as caught:
+            parse_json(json.dumps(content).encode(), body, 10)
+        assert option.hint in str(caught.value.problems[0])
 
 
 def test_a_problem_of_an_unknown_type_does_not_repeat_its_message() -> None:
