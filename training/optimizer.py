@@ -11,7 +11,7 @@ Lightning's automatic optimisation needs.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ _ADAM_RMS = 0.2
 _MOMENTUM = 0.95
 _BETAS, _EPSILON = (0.9, 0.98), 1e-8
 
-Each = Callable[[Callable[[Tensor], None], Iterable[Tensor]], Iterable[None]]
+Each = Callable[[Callable[[list[Tensor]], None], Iterable[list[Tensor]]], Iterable[None]]
 
 
 class Muon(torch.optim.Optimizer):
@@ -47,7 +47,7 @@ class Muon(torch.optim.Optimizer):
         weight_decay: float = 0.01,
         each: Each = map,
     ) -> None:
-        """`each` applies Muon to matrices, perhaps by threads, as the built-in `map` does."""
+        """`each` applies Muon to matrices of a shape, perhaps by threads, as `map` does."""
         self.each = each
         rest = list(rest)
         groups: list[dict[str, Any]] = [
@@ -69,50 +69,65 @@ class Muon(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            each: Each = self.each if group["orthogonal"] else map
-            deque(each(partial(self._update, group), group["params"]), maxlen=0)
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            if group["orthogonal"]:
+                alike: dict[tuple[int, ...], list[Tensor]] = defaultdict(list)
+                for weight in weights:
+                    alike[tuple(sorted(weight.shape))].append(weight)
+                deque(self.each(partial(self._orthogonal_step, group), alike.values()), maxlen=0)
+            elif weights:
+                self._adam_step(group, weights)
         return loss
 
+    def _running(self, name: str, weights: list[Tensor]) -> list[Tensor]:
+        """The weights' running means of this name, at first zero."""
+        for weight in weights:
+            if name not in self.state[weight]:
+                self.state[weight][name] = torch.zeros_like(weight)
+        return [self.state[weight][name] for weight in weights]
+
+    # All weights in few calls: most are small, and threads cannot share the time between calls.
+
     @torch.no_grad()
-    def _update(self, group: dict[str, Any], weight: Tensor) -> None:
-        if weight.grad is not None:
-            update = self._orthogonal_step if group["orthogonal"] else self._adam_step
-            weight.mul_(1 - group["lr"] * group["weight_decay"])
-            update(weight, weight.grad, group["lr"])
+    def _orthogonal_step(self, group: dict[str, Any], weights: list[Tensor]) -> None:
+        """Muon for matrices that have one shape if the tall ones are transposed."""
+        lr, gradients = group["lr"], [weight.grad for weight in weights]
+        means = self._running("momentum", weights)
+        torch._foreach_lerp_(means, gradients, 1 - _MOMENTUM)
+        ahead = torch._foreach_lerp(gradients, means, _MOMENTUM)  # Nesterov
+        steps = orthogonalise(torch.stack([x.mT if len(x) > x.shape[1] else x for x in ahead]))
+        changes = [
+            step.mT if len(weight) > weight.shape[1] else step
+            for weight, step in zip(weights, steps, strict=True)
+        ]
+        torch._foreach_mul_(weights, 1 - lr * group["weight_decay"])
+        torch._foreach_add_(weights, changes, alpha=-lr * _ADAM_RMS * steps.shape[2] ** 0.5)
 
-    def _orthogonal_step(self, weight: Tensor, gradient: Tensor, lr: float) -> None:
-        state = self.state[weight]
-        if not state:
-            state["momentum"] = torch.zeros_like(weight)
-        mean = state["momentum"].lerp_(gradient, 1 - _MOMENTUM)
-        ahead = gradient.lerp(mean, _MOMENTUM)  # Nesterov
-        weight.add_(orthogonalise(ahead), alpha=-lr * _ADAM_RMS * max(weight.shape) ** 0.5)
-
-    def _adam_step(self, weight: Tensor, gradient: Tensor, lr: float) -> None:
-        state = self.state[weight]
-        if not state:
-            state |= {
-                "step": torch.zeros(()),
-                "mean": torch.zeros_like(weight),
-                "square": torch.zeros_like(weight),
-            }
-        state["step"] += 1
-        mean = state["mean"].lerp_(gradient, 1 - _BETAS[0])
-        square = state["square"].mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
-        step = float(state["step"])
-        scale = (square / (1 - _BETAS[1] ** step)).sqrt_().add_(_EPSILON)
-        weight.addcdiv_(mean, scale, value=-lr / (1 - _BETAS[0] ** step))
+    def _adam_step(self, group: dict[str, Any], weights: list[Tensor]) -> None:
+        lr, gradients = group["lr"], [weight.grad for weight in weights]
+        means, squares = (self._running(name, weights) for name in ("mean", "square"))
+        steps = [self.state[weight].get("step", 0) + 1 for weight in weights]
+        for weight, step in zip(weights, steps, strict=True):
+            self.state[weight]["step"] = step
+        torch._foreach_lerp_(means, gradients, 1 - _BETAS[0])
+        torch._foreach_mul_(squares, _BETAS[1])
+        torch._foreach_addcmul_(squares, gradients, gradients, 1 - _BETAS[1])
+        scales = torch._foreach_div(squares, [1 - _BETAS[1] ** step for step in steps])
+        torch._foreach_sqrt_(scales)
+        torch._foreach_add_(scales, _EPSILON)
+        torch._foreach_mul_(weights, 1 - lr * group["weight_decay"])
+        torch._foreach_addcdiv_(
+            weights, means, scales, [-lr / (1 - _BETAS[0] ** step) for step in steps]
+        )
 
 
-def orthogonalise(matrix: Tensor) -> Tensor:
-    """Approximately U V' of the matrix U S V', shape (r, c), by five Newton-Schulz iterations.
+def orthogonalise(matrices: Tensor) -> Tensor:
+    """Approximately U V' of matrices U S V', shape (n, r, c), by five Newton-Schulz iterations.
 
-    The singular values of the result lie between about 0.7 and 1.2.
+    The singular values of the result lie between about 0.7 and 1.2. It is fastest if r <= c.
     """
-    tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.T if tall else matrix
-    x = x / (x.norm() + 1e-7)
+    x = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(_ITERATIONS):
-        square = x @ x.T
-        x = torch.addmm(x, torch.addmm(square, square, square, beta=_B, alpha=_C), x, beta=_A)
-    return x.T if tall else x
+        square = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=_B, alpha=_C), x, beta=_A)
+    return x
