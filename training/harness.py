@@ -30,7 +30,7 @@ from saga.files.atomic import commit_json, read_json
 from saga.files.bundle_folder import check_replaceable
 
 RUN_SETTINGS = "run.json"
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # of mallopt(3)
 _EXPECTED_WARNINGS = (
     ".*does not have many workers.*",
     ".*LeafSpec.*",
@@ -173,6 +173,7 @@ def keep_freed_memory() -> None:
         with contextlib.suppress(OSError, AttributeError):  # another C library has no mallopt
             library = ctypes.CDLL(None)
             library.mallopt(_M_MMAP_THRESHOLD, 32 * 2**20)
+            library.mallopt(_M_TOP_PAD, 64 * 2**20)  # else heaps of other threads are returned
             library.mallopt(_M_TRIM_THRESHOLD, 2**30)
 
 
