@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property, reduce
 from itertools import count, pairwise
 from operator import add
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ from torch import Tensor, nn
 from saga.model.dropout import seeded_masks
 
 _MAX_PARTS = 4  # of a batch; Python runs one thread at a time between operations
+# Held for many short operations: threads that compute them together mostly wait for Python.
+SHORT_OPERATIONS = Lock()
 
 
 class Losses(NamedTuple):

@@ -72,11 +72,20 @@ class FastCell(nn.Module):
         values: Tensor = self.earnings(earnings) + position
         return values
 
-    def step(self, state: Tensor, year_input: Tensor) -> Tensor:
-        """Next state (..., s) from the state and the input (..., 2 s) of a year with the bias."""
-        update = self.down(squared_relu(self.up(state) + year_input))
-        following: Tensor = self.norm(torch.addcmul(update, state, torch.sigmoid(self.decay)))
-        return following
+    def states(self, first: Tensor, year_inputs: Tensor, after: Tensor) -> Tensor:
+        """States (n, t, s) in years with inputs (n, t, 2 s), the biases of the records included.
+
+        Until a year is `after` (n, t) the origin, the state is the `first` (n, s).
+        """
+        up, decay = self.up.weight.T, torch.sigmoid(self.decay)
+        state, states = first, []
+        years = zip((year_inputs + self.up.bias).unbind(1), after[..., None].unbind(1), strict=True)
+        for year_input, is_after in years:
+            update = self.down(squared_relu(torch.addmm(year_input, state, up)))
+            following = self.norm(torch.addcmul(update, state, decay))
+            state = torch.where(is_after, following, state)
+            states.append(state)
+        return torch.stack(states, 1)
 
     def hidden(self, state: Tensor, summary: RecordSummary) -> Tensor:
         """The head's input (..., d); `state` may have fewer persons than `summary`."""

@@ -159,12 +159,8 @@ class Saga(nn.Module):
         earnings = self.tokens.encode_earnings(state, z)
         inputs = cell.year_input(earnings, age, gap) + summary.bias
         after = torch.arange(t, device=age.device) > origin[:, None]
-        cell_state, states = summary.state[:, 0], []
-        for is_after, year_input in zip(after.unbind(1), inputs.unbind(1), strict=True):
-            following = cell.step(cell_state, year_input)
-            cell_state = torch.where(is_after[:, None], following, cell_state)
-            states.append(cell_state)
-        fast = cell.hidden(torch.stack(states, 1), summary)
+        states = cell.states(summary.state[:, 0], inputs, after)
+        fast = cell.hidden(states, summary)
         return torch.where(after[..., None], fast, hidden)
 
 
