@@ -130,16 +130,16 @@ def _fit(
     bundle = calibrate_bundle(path, panel, command=command)
     board = None
     if limit.is_over:
-        limit.leave_out("judgement: no time was left")
+        limit.leave_out("judgement", "no time was left")
     elif find_spec("saga.evaluation") is None:
-        limit.leave_out("judgement: the evidence is not installed")
+        limit.leave_out("judgement", "the evidence is not installed")
     else:
         board = _judge(bundle, panel, scratch / "judgement", limit)
     fitted = {
         "columns": columns,
         "time_limit": time_limit,
         "seconds": round(time.monotonic() - begun, 1),
-        "left_out": limit.left_out,
+        "left_out": [f"{part}: {what}" for part, what in limit.left_out.items()],
         LEADERBOARD: None if board is None else board.to_dicts(),
     }
     metrics = {**bundle.metrics, FITTED: fitted}
@@ -186,7 +186,7 @@ def _judge(bundle: Bundle, panel: Panel, folder: Path, limit: TimeLimit) -> pl.D
         )
     except InputError as error:
         fixes = [problem.fix for problem in error.problems]
-        limit.leave_out(" ".join(["judgement:", error.args[0], *fixes]))
+        limit.leave_out("judgement", " ".join([error.args[0], *fixes]))
         return None
     shown = pl.col("metric").is_in(["crps_log", "coverage_90"])
     means = metrics.filter(shown, pl.col("group") == "all", pl.col("n") > 0)

@@ -124,7 +124,7 @@ def train_members(
             progress(k, settings.members, members[-1])
     contents = _by_seed(members, settings) if len(members) > 1 else members[0]
     if with_trees and run.limit.is_over:
-        run.limit.leave_out("training: no boosted trees")
+        run.limit.leave_out("boosted trees", "none")
     elif with_trees:
         known = panel if until is None else cut(panel, until)
         networks = folder.path / "networks"
@@ -206,7 +206,7 @@ def train_folds(
         if allows_trees(panel, settings):
             path = folder.path / f"member-{k}-with-trees"
             if run.limit.is_over:
-                run.limit.leave_out(f"training: no boosted trees beside network {k + 1}")
+                run.limit.leave_out("boosted trees", f"none from network {k + 1} on")
             elif (path / MANIFEST).is_file():
                 member = Bundle.load(path)
             else:

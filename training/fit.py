@@ -319,7 +319,7 @@ def fit_best(
         sys.exit()
     if trainer.global_step < settings.max_steps and run.limit.is_over:
         steps = f"step {trainer.global_step:,} of {settings.max_steps:,}"
-        run.limit.leave_out(f"training: a network stopped at {steps}")
+        run.limit.leave_out("networks", f"stopped early, the first at {steps}")
     checkpoint = torch.load(best.best_model_path, map_location="cpu", weights_only=False)
     module.load_state_dict(checkpoint["state_dict"])
     return TrainReport(

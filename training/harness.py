@@ -45,11 +45,11 @@ class TimeLimit:
 
     Args:
         end: Time of `time.monotonic` at which it ends; None: no limit.
-        left_out: What was left out; the parts of a limit share it.
+        left_out: Part of the work -> what of it was left out first; the parts of a limit share it.
     """
 
     end: float | None = None
-    left_out: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -66,10 +66,9 @@ class TimeLimit:
         end = None if self.end is None else time.monotonic() + share * self.seconds
         return TimeLimit(end, self.left_out)
 
-    def leave_out(self, what: str) -> None:
-        """Record once what is left out."""
-        if what not in self.left_out:
-            self.left_out.append(what)
+    def leave_out(self, part: str, what: str) -> None:
+        """Record what is left out of a part of the work, the first time."""
+        self.left_out.setdefault(part, what)
 
 
 @dataclass(frozen=True)

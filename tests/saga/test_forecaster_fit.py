@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from saga.calibration.fit.bundle_calibration import calibrate_bundle
 from saga.training.ensembles import train_folds
+from saga.training.harness import TimeLimit
 
 import saga
 from saga import Bundle, Forecaster, InputError, UsageError, read_panel
@@ -146,11 +147,21 @@ def test_what_a_time_limit_cuts_is_recorded(columns: Columns, config: Path, tmp_
     saga.fit(columns, id="pid", time="t", target="wage", config=config, time_limit=1e-3, out=out)
     kept = Forecaster(Bundle.load(out))
     assert kept.bundle.metrics["training"]["by_member"][0]["steps"] == 1
-    assert "a network stopped at step 1 of 12; judgement: no time was left" in str(kept)
+    networks = "networks: stopped early, the first at step 1 of 12"
+    assert f"{networks}; judgement: no time was left" in str(kept)
     with pytest.raises(UsageError, match="not judged"):
         kept.leaderboard()
     with pytest.raises(UsageError, match="time_limit is a number of seconds above 0"):
         saga.fit(columns, time_limit=0)
+
+
+def test_a_part_that_is_cut_again_and_again_is_told_once() -> None:
+    """Five networks stop at five steps; what a reader must know is one line."""
+    limit = TimeLimit()
+    for part in (limit.part(0.5), limit.part(0.2)):
+        for step in (2, 5):
+            part.leave_out("networks", f"stopped early, the first at step {step}")
+    assert limit.left_out == {"networks": "stopped early, the first at step 2"}
 
 
 def test_two_fits_do_not_write_to_one_folder(columns: Columns, tmp_path: Path) -> None:
