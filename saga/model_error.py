@@ -116,17 +116,20 @@ class ModelError:
         number = f"{n} vintages" if (n := len(self.cutoffs)) > 1 else "1 vintage"
         return f"{number} ({years}){of}; without overlap, by years ahead: {apart}"
 
-    def sd(self, statistic: str, of: str, horizons: Sequence[int], size: float) -> float | None:
-        """The deviation of a statistic in one year, or of one over several years; None: unknown.
+    def sd(
+        self, statistic: str, of: str, amounts: Mapping[int, float], size: float
+    ) -> float | None:
+        """The deviation of a statistic of one year, or of a sum over years; None: unknown.
 
-        That of several years is the mean over them, as if all had one error. Between horizons of
-        the vintages variances are interpolated, and beyond the last one they grow as from the
-        origin to it. The gap of two groups moves as their ratio does while their sum stays.
+        The error grows by independent steps, so that of a sum is that of each step times the share
+        of what comes after it. Between horizons of the vintages variances are interpolated, and
+        beyond the last one they grow as from the origin to it. The gap of two groups moves as their
+        ratio does while their sum stays.
 
         Args:
             statistic: Its name in tables.
             of: "everybody" or "groups".
-            horizons: Years ahead.
+            amounts: Years ahead, ascending -> what the year adds to the sum; of one year {h: 1.0}.
             size: The forecast, of a gap the mean of both groups (`PathStatistic.size`).
         """
         if statistic == "persons":
@@ -138,9 +141,11 @@ class ModelError:
         # Texts may have been sorted as texts since: 1, 10, 20, 5.
         judged = [(0, 0.0), *sorted((int(horizon), sd) for horizon, sd in known.items())]
         at, deviations = np.array(judged, dtype=float).T
-        variance, years = deviations**2, np.array(horizons, dtype=float)
-        grown = np.interp(years, at, variance) * np.maximum(years / at[-1], 1)
-        return float(np.sqrt(grown).mean()) * scale_of(like, size)
+        variance, years = deviations**2, np.array(list(amounts), dtype=float)
+        steps = np.diff(np.interp(years, at, variance) * np.maximum(years / at[-1], 1), prepend=0.0)
+        later = np.cumsum(list(amounts.values())[::-1])[::-1]  # from each year on
+        share = later / (later[:1].sum() or 1.0)
+        return float(np.sqrt(max((steps * share**2).sum(), 0.0))) * scale_of(like, size)
 
 
 def _deviations(h: np.ndarray, q: np.ndarray, n: np.ndarray) -> list[float]:

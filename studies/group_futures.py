@@ -46,7 +46,7 @@ from saga.data.reading import read_panel
 from saga.features.calendar import Calendar
 from saga.files.atomic import commit, digest_json
 from saga.forecaster import Forecaster
-from saga.lifetime import gini, present_value, realised_value
+from saga.lifetime import RATE, gini, present_value, realised_value
 from saga.macro.history import MacroHistory
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario
@@ -194,6 +194,8 @@ def judge(
             },
             LIFETIME: (lifetime, present_value(of_future)),
         }
+        counted = np.where(of_future.within_age, of_future.earnings.mean(2), 0.0)
+        counted *= (1 + RATE) ** -np.arange(1.0, YEARS + 1)
         amounts = np.concatenate([outcomes[..., None], of_future.earnings], axis=2)
         floor = panel.meta.floor or 1.0
         for horizon, both in sums.items():
@@ -203,6 +205,9 @@ def judge(
             statistics |= change_values(changes, floor) if changes else {}
             for (statistic, group), values in statistics.items():
                 lower, upper = central_range(values[1:])
+                sides = [f"{sex}{group.removeprefix('male/female')}" for sex in ("male", "female")]
+                of_cell = [group] if group in members else sides
+                added = sum(counted[members[name]].sum(0) for name in of_cell)
                 yield {
                     "future": future,
                     "horizon": horizon,
@@ -213,6 +218,7 @@ def judge(
                     "sd": values[1:].std(ddof=1),
                     "lower": lower,
                     "upper": upper,
+                    "added": [] if horizon else added.tolist(),
                 }
 
 
@@ -225,9 +231,9 @@ def judged(rows: pl.DataFrame, error: ModelError | None) -> pl.DataFrame:
 
     def stretch(row: dict[str, Any]) -> float:
         of = EVERYBODY if row["group"] == "all" else GROUPS
-        years = [row["horizon"]] if row["horizon"] else range(1, YEARS + 1)
+        amounts = {row["horizon"]: 1.0} if row["horizon"] else dict(enumerate(row["added"], 1))
         name = WITH_ERROR.get(row["statistic"])
-        sd = error.sd(name, of, years, row["mean"]) if error and name else None
+        sd = error.sd(name, of, amounts, row["mean"]) if error and name else None
         return float(np.sqrt(1 + (sd / row["sd"]) ** 2)) if sd and row["sd"] else 1.0
 
     mean, realised, widened = pl.col("mean"), pl.col("realised"), pl.col("stretch")

@@ -117,7 +117,7 @@ def tabulate_sums(
         if (h, grouping, group) in path_sums:
             values = path_sums[h, grouping, group] / n
             of = EVERYBODY if grouping == ALL else GROUPS
-            sd = None if model is None else model.sd("mean", of, [h], as_issued)
+            sd = None if model is None else model.sd("mean", of, {h: 1.0}, as_issued)
             limits = band(PathStatistic(values, np.zeros((2, len(values)))), model=sd)
             row |= {"lower_90": limits.lower_90, "upper_90": limits.upper_90}
             row["inside"] = float(limits.lower_90 <= outcome <= limits.upper_90)  # type: ignore[operator]

@@ -68,7 +68,7 @@ def _row(rows: pl.DataFrame, model: ModelError, name: str, of: str) -> list[str]
     figures = [rows["error"].to_numpy(), rows["se"].to_numpy(), of_rule.to_numpy()]
     means = [percent(float(part.mean()) if len(part) else None) for part in figures]
     typical = [percent(float(np.sqrt((part**2).mean())) if len(part) else None) for part in figures]
-    of_model = model.sd(name, of, [horizon], 1.0)
+    of_model = model.sd(name, of, {horizon: 1.0}, 1.0)
     return [
         str(horizon),
         str(rows.select({"history", "cutoff"} & set(rows.columns)).n_unique()),

@@ -274,6 +274,8 @@ class _EventStatistics:
     keys: frozenset[_Key]
     earlier: Sequence[int]  # years before the tables
     statistics: dict[_Key, PathStatistic] = field(default_factory=dict)
+    # What the years add to lifetimes of a cell or comparison, which the model's error depends on.
+    lifetimes: dict[tuple[str, ...], Mapping[int, float]] = field(default_factory=dict)
     hidden: dict[int, Bools] = field(default_factory=dict)  # cells, in earlier years
 
     @classmethod
@@ -337,10 +339,13 @@ def _bands(
             of_cell = dict.fromkeys((name for name in statistics if name in shown), _HIDDEN)
             bands.append((cells, names, of_cell, of_cell if each[1:] else {}))
             continue
+        amounts = {year: 1.0} if year else sides[0].added_by_year(cells, grid)
+        if year is None:
+            of_events.lifetimes[names] = amounts
         of_cell = {
             name: band(
                 statistic,
-                population.sd_model(name, names, year, statistic.size),
+                population.sd_model(name, names, amounts, statistic.size),
                 sampled=population.sampled,
             )
             for name, statistic in statistics.items()
@@ -361,16 +366,17 @@ def _bands(
 def _present(population: Population, grid: Grid, year: int | None, rate: float) -> Present:
     """The persons of a year, or of lifetimes, with what they have after tax or is pensionable."""
     paths, law = population.paths, population.law
+    by_year = None
     if year is None:
-        values, taxes = population.present_values(rate)
+        values, taxes, amounts = population.present_values(rate)
         further = None if taxes is None else {"net": values.earnings - taxes}
+        by_year = amounts, paths.years
     else:
         columns = [name for name in grid.groups if name in paths.columns]
         values = population.year(year, columns)
         further = {"pensionable": pensionable_earnings(law, year, values.earnings)} if law else None
-    return replace(
-        Present.of(population, grid, values, year or paths.full_years[0]), further=further or {}
-    )
+    present = Present.of(population, grid, values, year or paths.full_years[0])
+    return replace(present, further=further or {}, by_year=by_year)
 
 
 def _keep_records(
@@ -441,7 +447,13 @@ def _chance_rows(
         sides, amount = [of_events.statistics[key] for key in keys], event.amount or 0.0
         is_ratio = ALL_STATISTICS[event.statistic].unit == "ratio"
         of_model = [
-            population.sd_model(event.statistic, names, year, 1.0 if is_ratio else side.size) or 0.0
+            population.sd_model(
+                event.statistic,
+                names,
+                {year: 1.0} if year else of_events.lifetimes.get(names, {}),
+                1.0 if is_ratio else side.size,
+            )
+            or 0.0
             for year, side in zip(years, sides, strict=True)
         ]
         if is_ratio:  # in logarithms, a < 1.25 b has the chance of b > .8 a

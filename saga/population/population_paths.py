@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -141,38 +141,43 @@ class Population:
         return warnings
 
     def sd_model(
-        self, statistic: str, names: Sequence[str], year: int | None, size: float
+        self, statistic: str, names: Sequence[str], amounts: Mapping[int, float], size: float
     ) -> float | None:
         """The deviation of the model's error of a statistic; None: it is not known.
 
-        It is 0 in years before the paths, and None if there is no value. Horizons count from the
-        year before the first full one; `year` is None for lifetimes.
+        It is 0 in years before the paths, and None if there is no value. `amounts` has what each
+        year adds to a sum; a statistic of one year has this year alone.
         """
         if self.model_error is None or not np.isfinite(size):
             return None
         of = EVERYBODY if set(names) <= {TOTAL} else GROUPS
-        years = self.paths.full_years
-        horizons = [max(at - years[0] + 1, 0) for at in ([year] if year else years)]
-        return self.model_error.sd(statistic, of, horizons, size)
+        origin, ahead = self.paths.full_years[0] - 1, dict[int, float]()
+        for year, amount in amounts.items():
+            horizon = max(year - origin, 0)
+            ahead[horizon] = ahead.get(horizon, 0.0) + amount
+        return self.model_error.sd(statistic, of, ahead, size)
 
-    def present_values(self, rate: float) -> tuple[YearPaths, Floats | None]:
+    def present_values(self, rate: float) -> tuple[YearPaths, Floats | None, Floats]:
         """Present values of all paths, and of the tax on them if there is a rule.
 
-        Discounted to the year before a person's first; summed in the order of the years.
+        Discounted to the year before a person's first; summed in the order of the years. Last what
+        each year adds, the mean over paths (n_person, n_year).
         """
         ids = self.paths.person_ids
         row_of = {person: row for row, person in enumerate(ids)}
         values = np.zeros((len(ids), self.paths.n_paths))
         taxes, ahead = np.zeros_like(values), np.zeros(len(ids))
-        for year in self.paths.years:
+        by_year = np.zeros((len(ids), len(self.paths.years)))
+        for number, year in enumerate(self.paths.years):
             present = self.paths.year(year)
             rows = [row_of[person] for person in present.person_ids]
             ahead[rows] += 1
             discount = (1 + rate) ** -ahead[rows, None]
             values[rows] += present.earnings * discount
+            by_year[rows, number] = present.earnings.mean(1) * discount[:, 0]
             if self.tax is not None:
                 taxes[rows] += self.tax.tax(present.earnings) * discount
-        return YearPaths(ids, values, {}), taxes if self.tax is not None else None
+        return YearPaths(ids, values, {}), taxes if self.tax is not None else None, by_year
 
 
 def population_of(
@@ -251,6 +256,8 @@ class Present:
         behind: Number of the person of the panel behind each one, (n_person,).
         entered: Whether each one has joined the panel's persons, (n_person,).
         further: Other amounts, shaped like the earnings, by the prefix of their statistics.
+        by_year: What each year adds to present values, the mean over paths (n_person, n_year), and
+            the years; None: the earnings are those of one year.
     """
 
     person_ids: Sequence[str]
@@ -261,6 +268,7 @@ class Present:
     behind: NDArray[np.int_]
     entered: Bools
     further: Mapping[str, Floats] = field(default_factory=dict)
+    by_year: tuple[Floats, Sequence[int]] | None = None
 
     @classmethod
     def of(
@@ -310,6 +318,13 @@ class Present:
         rows, inside = self.members(cell, grid)
         values = np.where(inside, self.earnings[rows], np.nan)
         return PersonPaths(values, self.weights[rows], self.random_groups[rows])
+
+    def added_by_year(self, cells: Iterable[TableCell], grid: Grid) -> dict[int, float]:
+        """What each year adds to the present values of cells: year -> weighted sum of persons."""
+        amounts, years = self.by_year or (np.zeros((len(self.earnings), 0)), ())
+        members = [self.members(cell, grid)[0] for cell in cells]
+        sums = sum((self.weights[rows] @ amounts[rows] for rows in members), np.zeros(len(years)))
+        return dict(zip(years, sums.tolist(), strict=True))
 
     def contributions(
         self, cell: TableCell, grid: Grid

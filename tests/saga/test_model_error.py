@@ -42,7 +42,7 @@ def test_the_error_of_the_model_is_what_is_beyond_persons_and_the_economy(factor
     model = ModelError.fit(_vintages(np.random.default_rng(1), n, factor, h))
     for of in (EVERYBODY, GROUPS):
         for horizon in h:
-            found = model.sd("mean", of, [horizon], 1.0)
+            found = model.sd("mean", of, {horizon: 1.0}, 1.0)
             assert found is not None
             # A mean of n squares of a normal variable with the variance v has the error v sqrt(2/n)
             error = 4 * (2 / n) ** 0.5 * (horizon * (factor**2 + ECONOMY**2) + PERSONS**2)
@@ -58,7 +58,7 @@ def test_vintages_of_drawn_histories_never_overlap_and_their_futures_are_one_vin
     for other in (ModelError.fit(errors), ModelError.fit(pl.concat([histories, histories]))):
         assert other.separate == model.separate
         for at in (1, 20):
-            sd = [each.sd("mean", GROUPS, [at], 1.0) for each in (model, other)]
+            sd = [each.sd("mean", GROUPS, {at: 1.0}, 1.0) for each in (model, other)]
             assert sd[0] == pytest.approx(sd[1])
 
 
@@ -70,7 +70,7 @@ def test_bands_cover_with_the_error_of_the_model_and_miss_without_it() -> None:
         values = 1 + ECONOMY * rng.standard_normal(99)
         statistic = PathStatistic(values, np.zeros((100, 99)))
         outcome = 1 + ECONOMY * rng.standard_normal() + FACTOR * rng.standard_normal()
-        for sd in (model.sd("mean", EVERYBODY, [1], 1.0), None):
+        for sd in (model.sd("mean", EVERYBODY, {1: 1.0}, 1.0), None):
             found = band(statistic, model=sd)
             assert found.lower_90 is not None
             assert found.upper_90 is not None
@@ -87,7 +87,7 @@ def test_few_vintages_give_a_larger_deviation_than_many() -> None:
     rng = np.random.default_rng(3)
     few, many = (
         sum(
-            ModelError.fit(_vintages(rng, n, FACTOR)).sd("mean", EVERYBODY, [1], 1.0) or 0.0
+            ModelError.fit(_vintages(rng, n, FACTOR)).sd("mean", EVERYBODY, {1: 1.0}, 1.0) or 0.0
             for _ in range(40)
         )
         for n in (3, 30)
@@ -97,16 +97,34 @@ def test_few_vintages_give_a_larger_deviation_than_many() -> None:
 
 def test_totals_and_means_move_together_and_ratios_by_themselves() -> None:
     model = ModelError.fit(_vintages(np.random.default_rng(4), 9, FACTOR, (1, 4)))
-    mean, total = model.sd("mean", GROUPS, [3], 2.0), model.sd("total", GROUPS, [3], 600.0)
+    mean, total = (
+        model.sd("mean", GROUPS, {3: 1.0}, 2.0),
+        model.sd("total", GROUPS, {3: 1.0}, 600.0),
+    )
     assert mean is not None
     assert total == pytest.approx(300 * mean)
-    assert model.sd("persons", GROUPS, [3], 300.0) == 0
-    assert model.sd("mean_ratio", GROUPS, [3], 1.0) is None  # no vintage had one
-    years = [model.sd("mean", GROUPS, [h], 1.0) or 0.0 for h in (1, 2, 3)]
-    assert model.sd("lifetime_mean", GROUPS, [1, 2, 3], 1.0) == pytest.approx(np.mean(years))
+    assert model.sd("persons", GROUPS, {3: 1.0}, 300.0) == 0
+    assert model.sd("mean_ratio", GROUPS, {3: 1.0}, 1.0) is None  # no vintage had one
     # Beyond the last horizon the variance grows as from the origin to it.
-    four, eight = (model.sd("mean", GROUPS, [h], 1.0) for h in (4, 8))
+    four, eight = (model.sd("mean", GROUPS, {h: 1.0}, 1.0) for h in (4, 8))
     assert eight == pytest.approx(2**0.5 * (four or 0))
+
+
+def test_the_error_of_a_sum_is_that_of_independent_steps() -> None:
+    """Errors of 40 years are drawn as random walks with the variances of single years."""
+    model = ModelError.fit(_vintages(np.random.default_rng(7), 12, FACTOR, (1, 5, 20)))
+    years = np.arange(1, 41)
+    deviations = np.array([model.sd("mean", GROUPS, {int(h): 1.0}, 1.0) for h in years])
+    steps = np.sqrt(np.diff(deviations**2, prepend=0.0))
+    errors = np.cumsum(steps * np.random.default_rng(8).standard_normal((20_000, 40)), axis=1)
+    # As many work in all years; half of them leave after ten; one year; nothing before the origin.
+    for amounts in (years * 0 + 1.0, np.where(years <= 10, 1.0, 0.5), np.eye(40)[7]):
+        sums = errors @ amounts / amounts.sum()
+        added = dict(zip(years.tolist(), amounts.tolist(), strict=True))
+        found = model.sd("lifetime_mean", GROUPS, added, 1.0)
+        assert found == pytest.approx(sums.std(), rel=4 * (0.5 / len(sums)) ** 0.5)
+        half = model.sd("lifetime_mean", GROUPS, {0: amounts.sum(), **added}, 1.0)
+        assert half == pytest.approx((found or 0) / 2)
 
 
 def test_a_gap_is_below_zero_as_often_as_its_ratio_is_below_one() -> None:
@@ -118,7 +136,7 @@ def test_a_gap_is_below_zero_as_often_as_its_ratio_is_below_one() -> None:
     women, men = (
         PathStatistic(level * np.exp(rng.normal(0, 0.02, 4_000)), nobody) for level in (9e6, 1e7)
     )
-    for prefix, years in (("", [5]), ("lifetime_", range(1, 45))):
+    for prefix, years in (("", {5: 1.0}), ("lifetime_", dict.fromkeys(range(1, 45), 1.0))):
         ratio, gap = men.ratio(women), men.difference(women)
         below_one, below_zero = (
             chance_below_zero(side, model.sd(f"{prefix}mean_{name}", GROUPS, years, of.size))
@@ -134,7 +152,7 @@ def test_provenance_keeps_the_error_of_the_model() -> None:
     assert kept == model
     assert kept is not None
     for h in range(1, 20):  # keys are texts, which sort as 1, 10, 4
-        assert kept.sd("mean", GROUPS, [h], 1.0) == model.sd("mean", GROUPS, [h], 1.0)
+        assert kept.sd("mean", GROUPS, {h: 1.0}, 1.0) == model.sd("mean", GROUPS, {h: 1.0}, 1.0)
     assert kept.describe() == model.describe()
     assert ModelError.of({}) is None
     assert model.describe().startswith("4 vintages (0-90)")
