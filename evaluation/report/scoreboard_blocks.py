@@ -30,14 +30,17 @@ from saga.pages.format import markdown_table, p_value
 
 END = "<!-- end -->"
 _BLOCK = re.compile(rf"(<!-- scoreboard: (\w+) (\S+)(?: (\d+))? -->\n).*?{END}", re.DOTALL)
+SAME = "its forecasts are those of the shipped one"
 SHORT = 12  # characters of a digest that a page shows
 IN_TIME = "in-time "
 OF_EVERYBODY = ("sets, all", "band of K years")  # first cells of a page of coverage
 SHOWN_P = 0.1  # of a contest's table; others are left out
 
 
-def renew(text: str, board: Scoreboard, shipped: str) -> str:
-    """The page with every block written anew; `shipped` is the digest of the shipped bundle.
+def renew(text: str, board: Scoreboard, shipped: Sequence[str]) -> str:
+    """The page with every block written anew.
+
+    `shipped` is the digest of the shipped bundle, and then those with the same forecasts.
 
     Raises UsageError if a block names a contest without a result, or an unknown kind.
     """
@@ -53,14 +56,15 @@ def renew(text: str, board: Scoreboard, shipped: str) -> str:
     return _BLOCK.sub(block, text)
 
 
-def source_line(row: Row, board: Scoreboard, shipped: str) -> str:
+def source_line(row: Row, board: Scoreboard, shipped: Sequence[str]) -> str:
     """The row, its bundle, commit and seed, and how often the contest was judged."""
     bundle = row.get("bundle")
     words = [f"Row `{row['hash'][:SHORT]}`"]
     if row["kind"] == BACKFILLED:
         words.append("backfilled")
     if bundle:
-        other = "" if shipped.startswith(bundle) else " (not the shipped one)"
+        alike = [digest.startswith(bundle) for digest in shipped]
+        other = "" if any(alike[:1]) else f" ({SAME if any(alike) else 'not the shipped one'})"
         words.append(f"bundle `{bundle[:SHORT]}`{other}")
     words += [f"{key} `{row[key][:8]}`" for key in ("commit",) if row.get(key)]
     words += [f"seed {row['seed']}"] if row.get("seed") is not None else []
