@@ -1,13 +1,14 @@
 """The model's own error of group statistics, from drawn histories that judges do not use.
 
-    python -m studies.history_errors BUNDLE [--histories 20] [--futures 2] [--persons 4000]
+    python -m studies.history_errors BUNDLE [--histories 20] [--futures 2] [--persons 16000]
         [--paths 200] [--seed 0] [--out build/history_errors] [--store]
 
 Each history is a register of its own economy and trends (`studies.group_futures`), from number
 `FOR_TRAINING` + 1000 on: it resamples the countries of the training histories, and the network has
-not seen it. Persons of 20 to 60 in 2022 are forecast, told the macro series of each future, so that
-what bands do not know is the model's. With --store the errors become the bundle's vintages, one a
-history. Finished histories are kept in --out.
+not seen it. Every fourth person of 20 to 60 in 2022 is forecast, told what bands draw: the macro
+series of each future, and the ratios of groups among the other persons (`studies.told_bias`). What
+is still wrong is the model's. With --store the errors become the bundle's vintages, one a history.
+Finished histories are kept in --out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 from saga.evaluation.group_errors import judge_groups
 from saga.evaluation.report.vintage_table import describe_vintages
@@ -39,9 +41,11 @@ from studies.group_futures import (
     true_scenarios,
 )
 from studies.study_page import command_line
+from studies.told_bias import told_futures
 
 FIRST = FOR_TRAINING + 1_000
 BY = ("sex", "education_level", "age")
+JUDGED = 4  # one person in so many is judged; the others tell the ratios of groups
 
 
 def errors_of(
@@ -49,10 +53,15 @@ def errors_of(
 ) -> Iterator[pl.DataFrame]:
     """The errors (`judge_groups`) in each future of history `number`."""
     panel = read_panel(directory)
-    origins = origins_at(panel, LAST_YEAR)
-    past, here = history(panel, origins), in_history(forecaster, panel, number)
+    origins, here = origins_at(panel, LAST_YEAR), in_history(forecaster, panel, number)
+    is_judged = np.arange(len(origins)) % JUDGED == 0
+    judged, others = origins.take(is_judged), origins.take(~is_judged)
+    past, groups = history(panel, judged), here.model.groups
     people, rule = last_known(past, BY), GrowthRule.fit(cut(panel, LAST_YEAR))
-    scenarios = true_scenarios(directory)
+    if groups is None:  # these persons are too few for an economy of groups
+        scenarios = true_scenarios(directory)
+    else:
+        scenarios = told_futures(panel, directory, others, groups.trends)
     paths_of = {
         future: here.simulate(past, replace(draws, scenario=known), to_horizon=max(HORIZONS))
         for future, known in scenarios.items()
@@ -67,7 +76,7 @@ def errors_of(
 
 def main() -> None:
     """Run the study."""
-    parser = history_parser(__doc__, "build/history_errors", futures=2, persons=4000)
+    parser = history_parser(__doc__, "build/history_errors", futures=2, persons=16000)
     parser.add_argument("--store", action="store_true", help="Store them in the bundle.")
     args = parser.parse_args()
     bundle = Bundle.load(args.bundle)

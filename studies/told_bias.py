@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from saga.training.group_fit import SETTLED_AGE, effects_of
 from saga.training.panel_cells import BAND, LAST_AGE, cells_of
 
 from saga.arrays import Floats
-from saga.data.origins import history, origins_at
+from saga.data.origins import Origins, history, origins_at
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
@@ -83,6 +84,29 @@ def told_ratios(
     return ratios
 
 
+def told_futures(
+    panel: Panel, directory: Path, origins: Origins, trends: GroupTrends
+) -> dict[int, Scenario]:
+    """The economy of each future as a scenario: macro series, and ratios told by these persons."""
+    past = history(panel, origins)
+    now, people = (
+        rows.select(
+            "sex",
+            "education_level",
+            pl.col("earnings").cast(pl.Float64).fill_null(np.nan),
+            age=pl.col("year") - pl.col("birth_year"),
+        )
+        for rows in (panel.frame.filter(pl.col("year") == LAST_YEAR), past.frame[past.last_rows])
+    )
+    known, years = true_scenarios(directory), range(1, max(HORIZONS) + 1)
+    return {
+        future: replace(known[future], ratios=told_ratios(trends, now, people, outcomes))
+        for future, outcomes in true_futures(
+            directory, origins, years, price_year=panel.meta.price_year
+        )
+    }
+
+
 def judged_groups(past: Panel) -> dict[str, NDArray[np.bool_]]:
     """The groups by name; those of the length of the record and of education beside others."""
     groups = {name: flags for name, flags in members_of(past).items() if " " not in name}
@@ -118,25 +142,14 @@ def judge(forecaster: Forecaster, directory: Path) -> Iterator[dict[str, object]
         raise SystemExit("The bundle has no economy of groups.")
     origins = origins_at(panel, LAST_YEAR)
     past = history(panel, origins)
-    now, people = (
-        rows.select(
-            "sex",
-            "education_level",
-            pl.col("earnings").cast(pl.Float64).fill_null(np.nan),
-            age=pl.col("year") - pl.col("birth_year"),
-        )
-        for rows in (panel.frame.filter(pl.col("year") == LAST_YEAR), past.frame[past.last_rows])
-    )
-    scenarios, forecasts, realised = true_scenarios(directory), [], []
-    years, at = range(1, max(HORIZONS) + 1), [h - 1 for h in HORIZONS]
+    scenarios, forecasts, realised = told_futures(panel, directory, origins, trends.trends), [], []
+    at = [h - 1 for h in HORIZONS]
     for future, outcomes in true_futures(
-        directory, origins, years, price_year=panel.meta.price_year
+        directory, origins, HORIZONS, price_year=panel.meta.price_year
     ):
-        ratios = told_ratios(trends.trends, now, people, outcomes)
-        scenario = Scenario(f"future {future}", scenarios[future].rows, ratios=ratios)
-        blocks = forecaster.marginals(past, scenario, n_horizons=max(HORIZONS))
+        blocks = forecaster.marginals(past, scenarios[future], n_horizons=max(HORIZONS))
         forecasts.append(np.concatenate([block.mean[:, at] for block in blocks]))
-        realised.append(outcomes[:, at])
+        realised.append(outcomes)
         say(f"  future {len(realised)} of {len(scenarios)}")
     f, y = np.stack(forecasts), np.stack(realised)
     for i, h in enumerate(HORIZONS):

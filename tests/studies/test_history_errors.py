@@ -35,7 +35,7 @@ def test_each_history_is_a_vintage_that_the_bundle_keeps(
     assert stored["history"].n_unique() == HISTORIES
     error = ModelError.fit(stored)
     assert error.separate["20"] == HISTORIES  # futures of one history are not separate
-    assert error.sd("mean", "everybody", [10], 1.0) is not None
+    assert error.sd("mean", "everybody", {10: 1.0}, 1.0) is not None
     assert f"{HISTORIES} drawn histories" in capsys.readouterr().out
     kept = len(list((tmp_path / "kept").rglob("history-*.parquet")))
     assert kept == HISTORIES
