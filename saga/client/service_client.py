@@ -105,7 +105,7 @@ class RemoteJob(Generic[FrameT]):
         """How far the job is now."""
         answer = self._connection.call("GET", self._address)
         try:
-            return _job_state(json_of(answer))
+            return _job_state(json_of(answer, "state"))
         except (KeyError, TypeError):
             raise foreign_answer(answer) from None
 
@@ -281,7 +281,7 @@ class Client(ServiceConnection):
 
     def model(self) -> dict[str, Any]:
         """The bundle of the service: digests, configuration, coverages, model card."""
-        return json_of(self.call("GET", "/v1/model"))
+        return json_of(self.call("GET", "/v1/model"), "bundle")
 
     def _compute(
         self,
@@ -311,10 +311,7 @@ class Client(ServiceConnection):
             with persons.open("rb") if isinstance(persons, Path) else nullcontext(persons) as body:
                 return self.http.post("/v1/jobs", content=body, params=parameters, headers=headers)
 
-        answer = self.checked(post)
-        document = json_of(answer)
-        if not isinstance(identifier := document.get("id"), str):
-            raise foreign_answer(answer)
+        identifier: str = json_of(self.checked(post), "id")["id"]
         return identifier
 
 
@@ -367,7 +364,7 @@ def _text(value: object) -> str:
 def _job_state(view: Mapping[str, Any]) -> JobState:
     """The state from the document of a service. Raises KeyError or TypeError for another one."""
     problem = view["problem"]
-    if not isinstance(view["state"], str) or not (problem is None or problem["title"]):
+    if not (problem is None or problem["title"]):
         raise TypeError
     return JobState(
         id=view["id"],

@@ -368,9 +368,13 @@ class ServiceConnection:
         return UnreachableError(f"No answer from {self.address} ({type(error).__name__})")
 
 
-def json_of(response: httpx.Response) -> dict[str, Any]:
-    """The object in an answer. Raises ServiceError if it has none: a proxy may have answered."""
-    if (value := _object_in(response)) is None:
+def json_of(response: httpx.Response, key: str) -> dict[str, Any]:
+    """The object in an answer, with a text at `key`.
+
+    Raises ServiceError for anything else: a proxy, or another server, may have answered.
+    """
+    value = _object_in(response)
+    if value is None or not isinstance(value.get(key), str):
         raise foreign_answer(response)
     return value
 

@@ -251,7 +251,7 @@ def problem(status: int, kind: str, **headers: str) -> Answered:
 
 
 BROKEN: Answered = (0, {}, b"")
-MODEL: Answered = (200, {}, b"{}")
+MODEL: Answered = (200, {}, b'{"bundle": "x"}')
 
 
 @pytest.mark.parametrize(
@@ -527,6 +527,8 @@ def foreign(problems: Any) -> Answered:
         (200, {}, b""),
         (200, {}, b"[]"),
         (200, {}, b"null"),
+        (200, {}, b"{}"),
+        (200, {}, b'{"id": 1, "state": null, "bundle": {"name": "x"}}'),
         (200, {"Content-Encoding": "gzip"}, b"x"),
         (502, {"Retry-After": "1e9"}, b"<html>"),
         (308, {"Location": "/"}, b""),
