@@ -87,20 +87,20 @@ def refuse_other_run(
     out: Folder, earlier: Mapping[str, Any], description: Mapping[str, Any]
 ) -> NoReturn:
     """Raise UsageError with the names of what differs from the run of the folder."""
-    names = ", ".join(sorted(_differences(earlier, description)))
+    names = ", ".join(sorted(differences(earlier, description)))
     raise UsageError(
         f"{out} has the output of another run: {names} differ. Give the arguments of that "
         "run, or use another folder."
     )
 
 
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
     """Names of the entries that differ, inside the input and the recipe too."""
     for name in one.keys() | other.keys():
         a, b = one.get(name), other.get(name)
         if a != b:
             yield from (
-                _differences(a, b)
+                differences(a, b)
                 if name in ("input", "recipe") and isinstance(a, dict) and isinstance(b, dict)
                 else (name,)
             )

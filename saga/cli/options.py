@@ -100,6 +100,8 @@ def read_fractions(text: str) -> tuple[float, ...]:
 
 def read_texts(text: str) -> tuple[str, ...]:
     """`sex,age` as texts; none of them is empty."""
+    if ";" in text:
+        raise UsageError(f"{text!r} has a semicolon. Separate with commas.")
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 

@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.arrays import Floats
-from saga.batch.run_folder import MANIFEST
+from saga.batch.run_folder import MANIFEST, differences
 from saga.data.casting import read_column
 from saga.data.files import name_of, place_of_row, read_small
 from saga.data.groups import UNKNOWN
@@ -170,12 +170,12 @@ class ScoredPaths(PathRows):
                 "Aligned paths have official totals under every scenario. Give the paths that were "
                 "aligned, with --weights of `saga align --method weights` if you like."
             )
-        for name in sorted({*here, *there} - set(OF_SCENARIO)):
-            if here.get(name) != there.get(name):
-                raise UsageError(
-                    f"The paths and those of the reference differ in {name}, so their difference "
-                    "is not that of the scenarios. Score the same persons with the same options."
-                )
+        if differing := sorted({*differences(here, there)} - set(OF_SCENARIO)):
+            raise UsageError(
+                f"The paths and those of the reference differ in {', '.join(differing)}, so their "
+                "difference is not that of the scenarios. Score the same persons with the same "
+                "options."
+            )
         for side in (self, reference):
             counts = {
                 warning["message"]: warning.get("count")

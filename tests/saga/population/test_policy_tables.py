@@ -512,6 +512,8 @@ def test_only_persons_with_weights_are_a_sample(scored: Path, panel: Path, tmp_p
         ("--events 'lifetime_net_mean all > 2'", "is about lifetime_net_mean, which"),
         ("--events 'pensionable_total all 2024 > 2'", "is about pensionable_total, which"),
         ("--by base_amounts --events 'lifetime_mean all > 2'", "is about lifetime_mean, which"),
+        ("--events 'mean all 2024 < 2; mean all 2024 < 3'", "Separate with commas"),
+        ("--compare 'male/female;female/male'", "Separate with commas"),
         ("--compare female", "no pair of groups"),
         ("--compare female/children", "which no group has"),
     ],

@@ -107,6 +107,12 @@ def test_only_the_same_persons_and_random_numbers_are_a_reference(
         error = refusal("tables", base, "--reference", reference, "--out", tmp_path / "out")
         assert re.search(difference, error)
         assert not (tmp_path / "out").exists()
+    for number, mapping in enumerate(({"scale": 1}, {"scale": 1000})):  # edited between the runs
+        source = {"files": {"people.csv": "digest"}, "mapping": mapping}
+        write_scored(tmp_path / f"mapped-{number}", rows, source=source)
+    paths, reference = (tmp_path / f"mapped-{number}" for number in range(2))
+    line = ("tables", paths, "--reference", reference, "--out", tmp_path / "out")
+    assert "differ in mapping, so" in refusal(*line)
     inflow = tmp_path / "inflow.csv"
     inflow.write_text("year,age,persons\n2024,30,100\n")
     joined = ("--reference", base, "--inflow", inflow, "--out", tmp_path / "out")

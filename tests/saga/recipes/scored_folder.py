@@ -22,12 +22,12 @@ def write_scored(
     *,
     product: str = "paths",
     stated: Mapping[str, object] = MappingProxyType({}),
-    source: str = "",
+    source: object = "",
     warnings: Sequence[Mapping[str, object]] = (),
 ) -> Path:
     """A complete run in two parts with these rows: person_id, path, year, earnings.
 
-    `stated` is added to the provenance of its parts; `source` stands for the digest of the input,
+    `stated` is added to the provenance of its parts; `source` stands for what describes the input,
     `warnings` are those of the run.
     """
     folder.mkdir(parents=True)
