@@ -75,15 +75,14 @@ def _unlike_training(
 ) -> Iterator[ForecastWarning]:
     for name, values in properties.items():
         low, high = _rare_limits(reference.quantiles[name])
-        for side, sign, limits in (("smaller", -1, low), ("larger", 1, high)):
-            outermost = np.fmax.reduce(sign * values, initial=-np.inf)  # without NaN
-            if not limits or not outermost > sign * limits[-1][1]:
+        for side, lies, limits in (("smaller", np.less, low), ("larger", np.greater, high)):
+            if not limits or not np.count_nonzero(lies(values, limits[-1][1])):
                 continue
             remaining = np.full(len(values), True)
             for p, limit in limits:  # from the outermost quantile inwards
-                beyond = remaining & (sign * values > sign * limit)
+                beyond = remaining & lies(values, limit)
                 remaining &= ~beyond
-                others = 100 * (p if sign > 0 else 1 - p)
+                others = 100 * (p if side == "larger" else 1 - p)
                 yield from warn_about(
                     panel,
                     beyond,
@@ -151,9 +150,10 @@ def _wrong_units(
         else:
             continue
         positive = np.isfinite(logs)
-        if not positive.any():
+        persons = panel.person_numbers[positive]
+        if not len(persons):
             continue
-        n_persons = 1 + int(np.count_nonzero(np.diff(panel.person_numbers[positive])))
+        n_persons = 1 + int(np.count_nonzero(persons[1:] != persons[:-1]))
         ratio = math.exp(_median(logs[positive]))
         sensitive = column == "earnings" and (n_persons >= _MANY_PERSONS or few_are_rare)
         threshold = _UNITS_BELOW[-1][0] if sensitive else _MIN_COLUMN_RATIO

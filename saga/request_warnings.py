@@ -270,7 +270,7 @@ def _beyond_span(panel: Panel, request: Request, records: TrainingRecords) -> li
     if not request.beyond_span:
         said = "Later years and other ages have no row; with beyond_span they are extrapolated."
     age, horizons = (panel.origins - panel.birth_years)[:, None], np.array(request.horizons)
-    beyond = np.any((age + horizons <= request.to_age) & ~records.reach(age, horizons), axis=1)
+    beyond = ((age + horizons <= request.to_age) & ~records.reach(age, horizons)).any(axis=1)
     return warn_about(
         panel,
         beyond,

@@ -616,9 +616,10 @@ def percent_label(fraction: float) -> str:
 def _check(request: "Draws | Request | PopulationRequest") -> None:
     """Check the values of a frozen request; lists are stored ascending and distinct."""
     for name, (field, option) in options_of(type(request)).items():
-        kind, value = get_args(field.type)[0], getattr(request, name)
+        value = getattr(request, name)
         if value is field.default:  # which is allowed, ascending and distinct
             continue
+        kind = get_args(field.type)[0]
         if kind in (Sequence[int], Sequence[float]):
             number = Integral if kind == Sequence[int] else Real
             object.__setattr__(request, name, _distinct(name, value, number, option))
