@@ -23,6 +23,7 @@ from saga.errors import FileProblem, InputError, Problem, UsageError
 from saga.files.atomic import sole_output
 from saga.files.data_frames import Rows
 from saga.forecaster import FITTED, LEADERBOARD, Forecaster
+from saga.macro.history import histories_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -82,6 +83,7 @@ def fit(
     if time_limit is not None and not time_limit > 0:
         raise UsageError(f"time_limit is a number of seconds above 0, not {time_limit}.")
     panel = _panel(source, named)
+    histories_of(panel)  # refused before the libraries of training are loaded, which takes seconds
     with tempfile.TemporaryDirectory(prefix="saga-") as folder:
         path = Path(folder, "bundle") if out is None else Path(out)
         columns = None if isinstance(source, Panel) else named

@@ -50,7 +50,7 @@ from torch import Tensor
 
 from saga.bundle import PROMISE, Bundle, BundleContents, recorded_command, write_bundle
 from saga.cores import cpu_count
-from saga.data.origins import cut, last_year
+from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, Shares, described_salt, percents_of, persons_of
 from saga.errors import InputError, Problem, UsageError
@@ -59,12 +59,7 @@ from saga.features.sequences import UNKNOWN, ZERO, Sequences, encode
 from saga.features.transforms import Transforms
 from saga.forecast_warnings import SIMULATED
 from saga.keyed_random import sample_persons
-from saga.macro.history import (
-    LAST_REGISTER_YEAR,
-    MacroHistory,
-    sweden,
-    sweden_as_published,
-)
+from saga.macro.history import MacroHistory, histories_of
 from saga.macro.process import MacroProcess
 from saga.macro.wage_trends import with_moving_mean
 from saga.model import Saga
@@ -400,22 +395,15 @@ def _records_of(panel: Panel, transforms: Transforms) -> tuple[Sequences, Calend
 
 def macro_of(panel: Panel) -> tuple[MacroHistory | None, dict[str, Any]]:
     """The panel's macro history as known in its last year, and the content of macro.json."""
-    until = last_year(panel)
-    if panel.meta.macro_rows is not None:
-        history = MacroHistory.of(panel.meta.macro_rows).until(until)
-        process = with_moving_mean(MacroProcess.fit(history), history)
-        return history, {**process.as_dict(), "source": panel.meta.macro}
-    if panel.meta.macro != "sweden":
+    histories, facts = histories_of(panel), panel.meta.facts
+    if histories is None:
         return None, {"series": None}
-    if panel.meta.simulated:  # the later years of a register have another economy
-        until = min(until, LAST_REGISTER_YEAR)
-    facts = panel.meta.facts
-    history = sweden(until, facts)
-    # Dynamics fitted to the published series forecast unemployment better.
-    published = sweden_as_published(until, facts)
-    process = with_moving_mean(MacroProcess.fit(history, dynamics=published), published)
+    history, dynamics = histories
+    process = with_moving_mean(MacroProcess.fit(history, dynamics=dynamics), dynamics).as_dict()
+    if panel.meta.macro_rows is not None:
+        return history, {**process, "source": panel.meta.macro}
     used = {} if facts is None else {"facts": facts.provenance()}
-    return history, {"series": "sweden", **used, **process.as_dict()}
+    return history, {"series": "sweden", **used, **process}
 
 
 def lightning_trainer(

@@ -79,24 +79,29 @@ def train(
         saga train --panel panel.csv --folds 5 --out bundles/ours  # from few persons
         saga train --final bundles/ours --panel panel.csv --out final  # from every person
     """
-    from saga.bundle import PROMISE, Bundle
     from saga.data.split import SPLIT_SHARES, parse_shares, persons_of, salted_beside
+    from saga.macro.history import histories_of
+
+    if final is not None:
+        refuse_options(
+            ctx, _OF_RECIPE, "{} is part of the recipe of the bundle of --final. Leave it out."
+        )
+    if folds is not None and shares is not None:
+        raise UsageError("With --folds, nobody is kept for calibration. Leave --shares out.")
+    divided = SPLIT_SHARES if shares is None else parse_shares(shares)
+    persons = salted_beside(reading.read(panel), out)
+    histories_of(persons)  # refused before the libraries of training are loaded: that takes seconds
+
+    from saga.bundle import PROMISE, Bundle
     from saga.training.ensembles import train_final, train_folds, train_members
     from saga.training.harness import RunOptions
     from saga.training.train_config import choose_start
 
     judged = None
     if final is not None:
-        refuse_options(
-            ctx, _OF_RECIPE, "{} is part of the recipe of the bundle of --final. Leave it out."
-        )
         judged = Bundle.load(final)
         config = "recipe"  # and only a source that the user names
         source = source or _start_of(judged)
-    if folds is not None and shares is not None:
-        raise UsageError("With --folds, nobody is kept for calibration. Leave --shares out.")
-    divided = SPLIT_SHARES if shares is None else parse_shares(shares)
-    persons = salted_beside(reading.read(panel), out)
     config, start = choose_start(
         config,
         source,

@@ -15,10 +15,14 @@ import numpy as np
 from saga.arrays import Floats
 from saga.data.facts import Facts, read_shipped_series, shipped_facts
 from saga.data.macro_rows import SERIES, MacroRow
+from saga.data.origins import last_year
+from saga.data.panel import Panel
+from saga.errors import UsageError
 
 # Last year of the history of the synthetic register. Later years of a register are drawn, so the
 # published series do not describe them.
 LAST_REGISTER_YEAR = 2022
+_MIN_YEARS = 10  # to which a process can be fitted
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,31 @@ def sweden(until: int = LAST_REGISTER_YEAR, facts: Facts | None = None) -> Macro
         uncounted_jobless(year) - uncounted_jobless(LAST_REGISTER_YEAR) for year in years
     ]
     return MacroHistory(published.first_year, values)
+
+
+def histories_of(panel: Panel) -> tuple[MacroHistory, MacroHistory] | None:
+    """A panel's macro history as known in its last year, and the series that it moves like.
+
+    None for a panel without macro series. Raises UsageError if it has fewer than ten years.
+    """
+    meta, until = panel.meta, last_year(panel)
+    if meta.macro_rows is not None:
+        history = dynamics = MacroHistory.of(meta.macro_rows).until(until)
+    elif meta.macro != "sweden":
+        return None
+    else:
+        if meta.simulated:  # the later years of a register have another economy
+            until = min(until, LAST_REGISTER_YEAR)
+        history = sweden(until, meta.facts)
+        # Dynamics fitted to the published series forecast unemployment better.
+        dynamics = sweden_as_published(until, meta.facts)
+    if len(dynamics.values) < _MIN_YEARS:
+        raise UsageError(
+            f"The macro series {meta.macro} have {len(dynamics.values)} years up to {until}; "
+            f"training needs {_MIN_YEARS}. Leave them out: `macro: none` in the mapping, in Python "
+            'read_panel(rows, mapping={"macro": "none"}).'
+        )
+    return history, dynamics
 
 
 def uncounted_jobless(year: int) -> float:

@@ -14,7 +14,6 @@ import numpy as np
 
 from saga.arrays import Floats
 from saga.data.macro_rows import SERIES, UNEMPLOYMENT_RANGE
-from saga.errors import UsageError
 from saga.keyed_random import uniforms
 from saga.macro.history import MacroHistory
 from saga.macro.moving_mean import MovingMean
@@ -52,15 +51,8 @@ class MacroProcess:
         """Estimate from at least ten years of `dynamics`, by default of `history`.
 
         Later years continue `history` and move like `dynamics`, a series of another definition.
-        Raises UsageError if there are fewer than ten years.
         """
         dynamics = dynamics or history
-        if len(dynamics.values) < 10:
-            raise UsageError(
-                f"A macro process needs at least 10 years of history, got {len(dynamics.values)}. "
-                "Use a later cut-off, or leave the macro series out: `macro: none` in the mapping, "
-                'in Python read_panel(rows, mapping={"macro": "none"}).'
-            )
         x = _state(dynamics.values)
         mean, scale = x.mean(0), x.std(0)
         z = (x - mean) / scale

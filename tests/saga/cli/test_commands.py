@@ -425,6 +425,28 @@ def test_the_error_of_a_missing_extra_names_what_to_install(
     assert "saga-forecast[train]" in refusal(f"train --panel {people} --out {tmp_path / 'b'}")
 
 
+@pytest.mark.parametrize(
+    ("mapping", "options", "why"),
+    [
+        ("currency: USD", "", "needs `floor`"),
+        ("{currency: USD, floor: none, macro: none}", "", "USD has no deflator"),
+        ("{currency: USD, floor: none, macro: sweden}", "--prices 1987", "have 0 years up to 1984"),
+        ("{currency: USD, floor: none, macro: {file: own.csv}}", "--prices 1987", "own.csv"),
+    ],
+)
+def test_currency_prices_and_macro_are_checked_before_the_libraries_of_training_are_loaded(
+    mapping: str, options: str, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They take seconds, and minutes where others compute."""
+    rows = [f"1,{year},1950,{300 + year}" for year in range(1980, 1985)]
+    columns = "person_id,year,birth_year,earnings"
+    (tmp_path / "panel.csv").write_text("\n".join([columns, *rows]))
+    (tmp_path / "usd.yaml").write_text(mapping)
+    monkeypatch.setitem(sys.modules, "saga.training.ensembles", None)
+    read = f"--panel {tmp_path}/panel.csv --mapping {tmp_path}/usd.yaml {options}"
+    assert why in refusal(f"train {read} --out {tmp_path / 'b'}")
+
+
 def test_the_console_script_returns_the_exit_codes_to_the_shell(
     tmp_path: Path, people: Path
 ) -> None:
