@@ -22,6 +22,7 @@ from saga.data.reading import read_panel
 from saga.entrants import Entrants, entrants_from
 from saga.errors import InputError, SagaError
 from saga.group_statistics import GROUP_STATISTICS
+from saga.model_error import ModelError
 from saga.population.cell_statistics import PathStatistic
 from saga.population.disclosure import DisclosureRules
 from saga.population.group_bands import band
@@ -298,3 +299,26 @@ def test_who_cannot_join_is_refused_with_the_reason(
 def test_levels_of_age_are_those_that_count() -> None:
     grid = grid_of(*population(by=("age", "sex")))  # the youngest become 64 in the last years
     assert grid.levels[0] == ("10-19", "20-29", "30-39", "40-49", "50-59", "60-69")
+
+
+def test_the_error_of_lifetimes_counts_each_year_by_what_is_earned_in_it() -> None:
+    """Against the covariances of all years, which are the variance of the earlier one."""
+    deviations = {"1": 0.01, "5": 0.02, "10": 0.03, "20": 0.05}
+    error = ModelError([ORIGIN], {}, {"mean": dict.fromkeys(("everybody", "groups"), deviations)})
+    plain, request = population(by=("birth_year",))
+    request = replace(request, until=ORIGIN + 1)
+    table = make_tables(replace(plain, model_error=error), request, DisclosureRules()).statistics
+    found = table.filter(pl.col("year").is_null(), statistic="lifetime_mean", suppressed=False)
+    variance = [error.sd("mean", "groups", {h: 1.0}, 1.0) or 0.0 for h in range(1, 49)]
+    earlier = np.minimum.outer(np.arange(48), np.arange(48))
+    covariance = np.array(variance)[earlier] ** 2
+    years = np.arange(1, 49)
+    for row in found.filter(pl.col("birth_year") != "total").iter_rows(named=True):
+        age = ORIGIN - int(row["birth_year"]) + years
+        shares = np.where(age <= 64, curve(age) * WAGES.mean(1) * 1.02**-years, 0.0)
+        shares /= shares.sum()
+        expected = float(np.sqrt(shares @ covariance @ shares))
+        assert row["sd_model"] / row["value"] == pytest.approx(
+            expected, rel=5e-3
+        )  # amounts are rounded
+    assert found.height > 40  # ages
