@@ -318,7 +318,6 @@ def test_the_error_of_lifetimes_counts_each_year_by_what_is_earned_in_it() -> No
         shares = np.where(age <= 64, curve(age) * WAGES.mean(1) * 1.02**-years, 0.0)
         shares /= shares.sum()
         expected = float(np.sqrt(shares @ covariance @ shares))
-        assert row["sd_model"] / row["value"] == pytest.approx(
-            expected, rel=5e-3
-        )  # amounts are rounded
+        # Published amounts are rounded.
+        assert row["sd_model"] / row["value"] == pytest.approx(expected, rel=5e-3)
     assert found.height > 40  # ages
