@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -182,13 +183,23 @@ class ResumableLoader(DataLoader[Batch]):
     position = 0
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
-        return self._rest(super().__iter__())
+        self._batches, self._ahead = super().__iter__(), list[Batch | None]()
+        return self._rest()
 
-    def _rest(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+    def prepare(self) -> None:
+        """Make the batch that follows, if it is not made yet and there is one."""
+        if not self._ahead:
+            self._ahead.append(next(self._batches, None))
+
+    def _rest(self) -> Iterator[Batch]:
         start = self.position
-        for number, batch in enumerate(batches):
-            if number >= start:
-                self.position = number + 1
+        for number in count(1):
+            self.prepare()
+            batch = self._ahead.pop()
+            if batch is None:
+                break
+            if number > start:
+                self.position = number
                 yield batch
         self.position = 0
 

@@ -13,7 +13,7 @@ from saga.training.data import Batch
 from saga.training.harness import half_cosine, schedule_rate
 from saga.training.masking import DIRECT_QUESTIONS
 from saga.training.optimizer import Muon
-from saga.training.person_parts import SHORT_OPERATIONS, Losses, PersonParts
+from saga.training.person_parts import Losses, PersonParts
 from saga.training.train_config import TrainConfig
 from torch import Tensor
 
@@ -67,10 +67,9 @@ class ForecastModule(pl.LightningModule):
         if net.light is not None:
             position = torch.arange(has_target.shape[1], device=has_target.device)
             after = has_target & (position > batch["origin"][:, None])
-            with SHORT_OPERATIONS:
-                light_hidden = net.fast_hidden(
-                    hidden, batch["origin"], batch["state"], batch["z"], batch["age"]
-                )
+            light_hidden = net.fast_hidden(
+                hidden, batch["origin"], batch["state"], batch["z"], batch["age"]
+            )
             sums["light"], _ = self._summed_losses(light_hidden, after, batch)
             counts["light"] = after.sum()
             objective = objective + sums["light"]
@@ -115,7 +114,14 @@ class ForecastModule(pl.LightningModule):
         else:
             weights = [weight for weight in self.parameters() if weight.requires_grad]
             context = self.trainer.precision_plugin.train_step_context
-            losses = self.parts.losses(self.losses, batch, weights, self.global_step, context)
+            losses = self.parts.losses(
+                self.losses,
+                batch,
+                weights,
+                self.global_step,
+                context,
+                self.trainer.train_dataloader.prepare,
+            )
         if (self.global_step + 1) % self.trainer.log_every_n_steps == 0:
             for name, value in losses.means.items():
                 self.log(f"train_{name}", value.detach(), prog_bar=True, batch_size=1)

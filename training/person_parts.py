@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from functools import cached_property, reduce
 from itertools import count, pairwise
 from operator import add
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +22,6 @@ from torch import Tensor, nn
 from saga.model.dropout import seeded_masks
 
 _MAX_PARTS = 4  # of a batch; Python runs one thread at a time between operations
-# Held for many short operations: threads that compute them together mostly wait for Python.
-SHORT_OPERATIONS = Lock()
 
 
 class Losses(NamedTuple):
@@ -84,6 +81,7 @@ class PersonParts:
         weights: Sequence[nn.Parameter],
         step: int,
         context: Callable[[], AbstractContextManager[Any]],
+        meanwhile: Callable[[], object],
     ) -> Losses:
         """The losses of a batch; the objective has gradients for `weights`.
 
@@ -93,6 +91,7 @@ class PersonParts:
             weights: What training changes.
             step: Number of the step.
             context: Entered by each thread, for the precision.
+            meanwhile: Called when the first thread is ready and others still compute.
         """
 
         def compute_part(number: int, part: Batch) -> tuple[Losses, tuple[Tensor | None, ...]]:
@@ -102,7 +101,9 @@ class PersonParts:
             return losses, torch.autograd.grad(losses.objective, weights, allow_unused=True)
 
         computed = self._pool.map(compute_part, count(), split_batch(batch, self.parts))
-        parts, gradients = zip(*computed, strict=True)
+        first = next(computed)
+        meanwhile()
+        parts, gradients = zip(first, *computed, strict=True)
         losses: Losses = reduce(add, parts)
         sums = [_sum(of_weight) for of_weight in zip(*gradients, strict=True)]
         total = losses.objective.detach()

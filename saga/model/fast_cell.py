@@ -12,6 +12,7 @@ the same width was less accurate and slower (docs/method/model.md).
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import NamedTuple
 
 import torch
@@ -25,6 +26,8 @@ from saga.schema import MIN_AGE, N_AGES
 _HIDDEN_RATIO = 2  # units of the hidden layer per unit of the state
 # Decay of the slowest unit at the start of training: half of a state remains after 38 steps.
 _SLOWEST_DECAY = 4.0
+# Threads that compute many short operations at the same time mostly wait for Python.
+_SHORT_OPERATIONS = Lock()
 
 
 class RecordSummary(NamedTuple):
@@ -80,11 +83,12 @@ class FastCell(nn.Module):
         up, decay = self.up.weight.T, torch.sigmoid(self.decay)
         state, states = first, []
         years = zip((year_inputs + self.up.bias).unbind(1), after[..., None].unbind(1), strict=True)
-        for year_input, is_after in years:
-            update = self.down(squared_relu(torch.addmm(year_input, state, up)))
-            following = self.norm(torch.addcmul(update, state, decay))
-            state = torch.where(is_after, following, state)
-            states.append(state)
+        with _SHORT_OPERATIONS:
+            for year_input, is_after in years:
+                update = self.down(squared_relu(torch.addmm(year_input, state, up)))
+                following = self.norm(torch.addcmul(update, state, decay))
+                state = torch.where(is_after, following, state)
+                states.append(state)
         return torch.stack(states, 1)
 
     def hidden(self, state: Tensor, summary: RecordSummary) -> Tensor:

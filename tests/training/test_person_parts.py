@@ -41,7 +41,7 @@ def gradient(module: ForecastModule, batch: Batch, cores: int) -> tuple[float, T
     weights = [weight for weight in module.parameters() if weight.requires_grad]
     module.zero_grad()
     parts = PersonParts(cores, seed=0)
-    losses = parts.losses(module.losses, batch, weights, 0, nullcontext)
+    losses = parts.losses(module.losses, batch, weights, 0, nullcontext, nullcontext)
     torch.autograd.backward(2 * losses.objective)
     return float(losses.objective.detach()), gradient_of(weights) / 2
 
