@@ -55,6 +55,8 @@ export async function load(read) {
 /** Fills the form from an entry of the tab's history, or from an address; says what is missing for a forecast. */
 export function restore(entry, link) {
   const form = entry ?? Object.fromEntries(link);
+  // Of groups without codes only an answer tells all levels.
+  if (form.against && !codesOf(form.by) && !levels.has(form.by)) levels.set(form.by, PAIR.map((id) => form[id]).filter(Boolean));
   for (const id of INPUTS) {
     if (id === PAIR[0]) fillPair();
     choose(id, form[id]);

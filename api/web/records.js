@@ -6,11 +6,12 @@ export const OWN = "own record"; // the person_id of a record that names none
 const ENTRANTS = { year: { unit: "year" }, age: { kind: "number" }, persons: { kind: "number" }, sex: { kind: "category" } };
 const YEAR = /^\d{4}(\.0*)?$/; // a column of years with gaps is often written as 1997.0
 
-/** The text of a file in UTF-8, or in Latin-1 as Windows writes it. */
+/** The text of a file in UTF-8, in UTF-16 as Excel's Unicode text, or in Latin-1 as Windows writes it. */
 export async function readText(file) {
   const bytes = await file.arrayBuffer();
+  const isWide = new Uint8Array(bytes).slice(0, 2).join() === "255,254"; // the mark at its beginning
   try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    return new TextDecoder(isWide ? "utf-16le" : "utf-8", { fatal: true }).decode(bytes);
   } catch {
     return new TextDecoder("windows-1252").decode(bytes);
   }

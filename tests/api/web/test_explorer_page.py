@@ -246,10 +246,12 @@ def test_a_record_is_typed_with_decimal_commas_or_read_from_a_file_of_sas(
     assert words(page, "#sentences") == sentence(forecast_of(service, person)[4])
 
     people = "person_id;year;birth_year;earnings\nÅsa;2021;1990;250000\nÖrjan;2022;1985;300000\n"
-    (tmp_path / "people.csv").write_bytes(people.encode("latin-1"))
-    page.set_input_files("#file", tmp_path / "people.csv")
-    page.wait_for_selector("#file-person option:nth-child(2)", state="attached")
-    assert page.locator("#file-person option").all_inner_texts() == ["Åsa", "Örjan"]
+    for encoding in ("utf-16", "latin-1"):  # as Excel writes it
+        (tmp_path / "people.csv").write_bytes(people.encode(encoding))
+        page.evaluate("document.getElementById('file-person').replaceChildren()")
+        page.set_input_files("#file", tmp_path / "people.csv")
+        page.wait_for_selector("#file-person option:nth-child(2)", state="attached")
+        assert page.locator("#file-person option").all_inner_texts() == ["Åsa", "Örjan"]
     page.select_option("#file-person", "Örjan")
     assert page.input_value("#birth_year") == "1985"
 
@@ -589,6 +591,26 @@ def test_a_link_has_the_options_and_nothing_of_an_own_record(
     page.get_by_role("button", name="Copy link").click()
     hidden = ("2019", "2020", "301", "312", "1985", "student", "female")
     assert not [text for text in hidden if text in page.url]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "view=person&years=7",
+        "view=person&example=student&prices=1999",
+        "view=person&example=student&rate=0.5",
+        "view=person&example=student&change=year&to=1850",
+        "view=many&by=hair",
+        "view=many&by=sex&compare=men&against=female",
+    ],
+)
+def test_a_link_that_asks_for_what_the_page_does_not_have_is_told(
+    service: Running, visit: Callable[..., Page], asked: str
+) -> None:
+    page = visit(f"{service.url}#{asked}")
+    page.wait_for_selector("#problem p")
+    assert "The link asks for what this page does not have" in words(page, "#problem")
+    assert page.is_hidden("#answer")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -305,6 +305,17 @@ def test_a_link_has_the_options_and_nothing_of_a_file(
 
 
 @pytest.mark.thorough
+def test_a_link_keeps_a_comparison_of_which_only_an_answer_tells_the_levels(
+    service: Running, visit: Callable[..., Page]
+) -> None:
+    page = visit(f"{service.url}#view=many&by=age&compare=30-39&against=40-49&until=2024")
+    page.wait_for_selector("#sentences p:has-text('The mean of 30-39 is')", timeout=TIMEOUT)
+    page.wait_for_selector("#compare option[value='50-59']", state="attached")
+    pair = [page.input_value(f"#{name}") for name in ("compare", "against")]
+    assert pair == ["30-39", "40-49"]
+
+
+@pytest.mark.thorough
 def test_each_view_keeps_what_it_showed(
     service: Running, visit: Callable[..., Page], tmp_path: Path
 ) -> None:
