@@ -49,7 +49,7 @@ _QUESTION = "  # ? "
 _CURRENCY = """\
 # ? The amounts are read as SEK of each year. For another currency, remove the # of these lines:
 # currency: USD
-# floor: none    # or an amount: scores do not tell smaller ones apart
+# floor: none    # if nobody has 0; or an amount: scores do not tell smaller ones apart
 # macro: none    # or {file: series.csv}, with unemployment, real wages and inflation by year
 # deflator: {file: cpi.csv, base_year: 2022}    # without it, state --prices
 # scale: 100     # if amounts are in hundreds"""
