@@ -1,11 +1,11 @@
-"""What threads cost: processor seconds against one thread, alone and beside copies.
+"""What threads cost: processor seconds against one core, alone and beside copies.
 
     python benchmarks/threads.py [--persons 2000] [--copies 1 2 4] [--steps 200] [--only train]
 
 Runs `saga forecast` of the example, a short `saga train`, `saga calibrate`, and `saga score` of
 five times as many persons, as 1, 2 and 4 copies at the same time. Prints processor seconds of a
-copy and their ratio to one thread (the bound is 1.3), and how much faster the default is alone than
-one thread (aim: 1.5 on two idle cores, for training and for a batch of persons). Some 8 seconds
+copy and their ratio to one core (the bound is 1.3), and how much faster the default is alone than
+one core (aim: 1.5 on two idle cores, for training and for a batch of persons). Some 8 seconds
 of a training are its start and end, which no thread shortens: `--steps 800` judges the steps.
 """
 
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 CLI = "from saga.cli import main; main()"
@@ -33,21 +34,22 @@ validation_persons: 200
 """
 
 
-def run(command: list[str], copies: int, *, one_thread: bool) -> tuple[float, float]:
+def run(command: list[str], copies: int, *, one_core: bool) -> tuple[float, float]:
     """Mean processor seconds of a copy, and seconds until the last one ends.
 
-    `{copy}` in the command is the number of the copy.
+    `{copy}` in the command is the number of the copy. With `one_core` each copy may use one: the
+    threads of a batch do not depend on variables of libraries.
     """
-    environment = dict(os.environ)
-    for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
-        environment.pop(name, None)
-        if one_thread:
-            environment[name] = "1"
+    libraries = ("OMP_NUM_THREADS", "POLARS_MAX_THREADS")
+    environment = {name: v for name, v in os.environ.items() if name not in libraries}
+    cores = sorted(os.sched_getaffinity(0))
+    allowed = [{cores[i % len(cores)]} if one_core else set(cores) for i in range(copies)]
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     running = [
         subprocess.Popen(
             [sys.executable, "-c", CLI, *(word.format(copy=i) for word in command)],
             env=environment,
+            preexec_fn=partial(os.sched_setaffinity, 0, allowed[i]),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -75,7 +77,7 @@ def main() -> None:
         Path(config).write_text(CONFIG.format(steps=arguments.steps))
         panel, many = f"{register}/panel", f"{folder}/many"
         for n, out in ((arguments.persons, register), (_BATCH * arguments.persons, many)):
-            run(["register", "generate", "--persons", str(n), "--out", out], 1, one_thread=True)
+            run(["register", "generate", "--persons", str(n), "--out", out], 1, one_core=True)
         train = ["train", "--panel", panel, "--config", config, "--out"]
         for name, command in {
             "forecast": ["forecast", str(EXAMPLE), "--out", f"{folder}/{{copy}}.csv"],
@@ -92,12 +94,12 @@ def print_cost(name: str, command: list[str], copies: list[int]) -> None:
     """Print the rows of a command."""
     for n in copies:
         words = [[word.replace("{run}", f"{n}-{k}") for word in command] for k in (0, 1)]
-        one, one_seconds = run(words[0], n, one_thread=True)
-        default, seconds = run(words[1], n, one_thread=False)
+        one, one_seconds = run(words[0], n, one_core=True)
+        default, seconds = run(words[1], n, one_core=False)
         faster = f", {one_seconds / seconds:.2f} times as fast" if n == 1 else ""
         print(
             f"{name:9} {n} copies: {default:.1f} processor seconds a copy, "
-            f"{default / one:.2f} of one thread{faster}",
+            f"{default / one:.2f} of one core{faster}",
             flush=True,
         )
 
