@@ -109,20 +109,21 @@ class ForecastModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, _index: int) -> Tensor:
         """The objective of a batch; the losses of some are logged, because it takes time."""
+        trainer: Any = self.trainer
         if self.parts is None:
             losses = self.losses(batch)
         else:
             weights = [weight for weight in self.parameters() if weight.requires_grad]
-            context = self.trainer.precision_plugin.train_step_context
+            context = trainer.precision_plugin.train_step_context
             losses = self.parts.losses(
                 self.losses,
                 batch,
                 weights,
                 self.global_step,
                 context,
-                self.trainer.train_dataloader.prepare,
+                trainer.train_dataloader.prepare,
             )
-        if (self.global_step + 1) % self.trainer.log_every_n_steps == 0:
+        if (self.global_step + 1) % trainer.log_every_n_steps == 0:
             for name, value in losses.means.items():
                 self.log(f"train_{name}", value.detach(), prog_bar=True, batch_size=1)
         return losses.objective

@@ -91,7 +91,8 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def _orthogonal_step(self, group: dict[str, Any], weights: list[Tensor]) -> None:
         """Muon for matrices that have one shape if the tall ones are transposed."""
-        lr, gradients = group["lr"], [weight.grad for weight in weights]
+        lr = group["lr"]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
         means = self._running("momentum", weights)
         torch._foreach_lerp_(means, gradients, 1 - _MOMENTUM)
         ahead = torch._foreach_lerp(gradients, means, _MOMENTUM)  # Nesterov
@@ -104,7 +105,8 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_add_(weights, changes, alpha=-lr * _ADAM_RMS * steps.shape[2] ** 0.5)
 
     def _adam_step(self, group: dict[str, Any], weights: list[Tensor]) -> None:
-        lr, gradients = group["lr"], [weight.grad for weight in weights]
+        lr = group["lr"]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
         means, squares = (self._running(name, weights) for name in ("mean", "square"))
         steps = [self.state[weight].get("step", 0) + 1 for weight in weights]
         for weight, step in zip(weights, steps, strict=True):
@@ -126,7 +128,7 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 
     The singular values of the result lie between about 0.7 and 1.2. It is fastest if r <= c.
     """
-    x = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    x: Tensor = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(_ITERATIONS):
         square = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=_B, alpha=_C), x, beta=_A)

@@ -70,9 +70,11 @@ class PersonParts:
         threads = self.cores // self.parts
         return ThreadPoolExecutor(self.parts, "part", torch.set_num_threads, (threads,))
 
-    def each(self, function: Callable[[Tensor], None], tensors: Iterable[Tensor]) -> Iterable[None]:
-        """Apply a function to tensors, by the threads."""
-        return self._pool.map(function, tensors)
+    def each(
+        self, function: Callable[[list[Tensor]], None], groups: Iterable[list[Tensor]]
+    ) -> Iterable[None]:
+        """Apply a function to groups of tensors, by the threads."""
+        return self._pool.map(function, groups)
 
     def losses(
         self,
