@@ -4,6 +4,7 @@ let key = "";
 const running = new Map(); // the answer of a computation under way -> what ends it
 
 export const LOADING = "urn:saga:problem:loading"; // the service has started, but cannot answer yet
+const MAPPING = /(; for a file, by|, or use) `scale.*(?=\.$)/; // advice for files with a mapping, which a form has not
 const SHAPE = "urn:saga:problem:request"; // a request that a form makes of what was entered
 
 /** An answer that is an error: its status, its kind, and the lines to show. */
@@ -55,5 +56,6 @@ export async function callService(path, body, table, signal) {
   }
   const content = await answer.json().catch(() => null);
   if (!answer.ok || !content) throw new CallError(answer.status, content ?? {}); // the page of a proxy is no answer
+  for (const warning of content.warnings ?? []) warning.message = warning.message.replace(MAPPING, "");
   return content;
 }

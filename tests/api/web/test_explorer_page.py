@@ -435,6 +435,17 @@ def test_the_page_says_which_years_of_a_record_are_used(
     assert "Years outside ages 16 to 64 are not used." in words(page, "#warnings")
 
 
+def test_a_wrong_unit_is_told_without_advice_about_mappings(
+    sent: tuple[Page, list[dict[str, Any]]],
+) -> None:
+    page, _ = sent
+    page.fill("#record", "year,earnings,capital_income,birth_year\n2020,300,2,1980\n")
+    assert outcome(page) == ""
+    told = words(page, "#warnings")
+    assert "multiply them by 1000." in told
+    assert "scale" not in told
+
+
 def test_a_record_of_our_own_register_goes_in_and_out(
     sent: tuple[Page, list[dict[str, Any]]], service: Running, register_dir: Path, tmp_path: Path
 ) -> None:
