@@ -23,6 +23,11 @@ from uvicorn.server import ServerState
 _OTHER_VERSION = re.compile(rb"^[A-Z]+ \S+ HTTP/(?!1\.[01]$)\d")
 _FOLDED = re.compile(rb"\n[ \t]")
 _HEADER_BYTES = 2**16  # of the first line and the headers of a request
+_HEADER_PARTS = 512  # of them: headers, options of the query, cookies; each takes as long as a line
+_PART, _HEAD_END = re.compile(rb"[\n&;]"), re.compile(rb"\n\r?\n")
+# Each chunk takes as long as a thousand bytes. A body of more than `_CHUNKS` has larger ones.
+_CHUNKS, _CHUNK_BYTES = 1_000, 16
+_TURN_BYTES = 2**14  # that are read of a connection before the next one has its turn
 # Bytes a second of an answer that a client must read, in each `write_seconds`. A client that reads
 # 32 KiB a second does: what the system has buffered, up to a megabyte at a time, is not seen here.
 _READ_RATE = 2**13
@@ -30,6 +35,7 @@ _FIRST_BYTES, _FIRST_SECONDS = 2**16, 1.0  # of a reader that has just begun and
 _TITLES = {
     400: ("http-400", "This is not a request of HTTP/1.1"),
     408: ("header-slow", "The headers of the request did not arrive in time"),
+    413: ("chunks", "The body is in many chunks of a few bytes"),
     431: ("header-size", "The first line and the headers of the request are too large"),
     501: ("transfer-encoding", "The service takes bodies with a length, or in chunks"),
     503: ("connections", "The service has as many connections as it can serve"),
@@ -87,8 +93,11 @@ class ConnectionLimits:
 class _StrictConnection(h11.Connection):
     """h11 without its lenience: it takes every version, and joins lines of a folded header.
 
-    A proxy may take a folded line for another header, so that both see different requests.
+    A proxy may take a folded line for another header, so that both see different requests. What
+    would keep the other connections waiting is refused: very many headers, or tiny chunks.
     """
+
+    _n_chunks = _n_bytes = 0  # of the present body
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """The next event. Raises RemoteProtocolError for bytes that are no request."""
@@ -96,8 +105,17 @@ class _StrictConnection(h11.Connection):
         line, end, _ = head.partition(b"\r\n")
         if end and _OTHER_VERSION.search(line):
             raise h11.RemoteProtocolError("another version", error_status_hint=505)
+        blank = _HEAD_END.search(head) if len(head) > _HEADER_PARTS else None
+        if blank is not None and len(_PART.findall(head, 0, blank.start())) > _HEADER_PARTS:
+            raise h11.RemoteProtocolError("many headers", error_status_hint=431)
         event = super().next_event()
+        if isinstance(event, h11.Data):
+            self._n_chunks += event.chunk_end
+            self._n_bytes += len(event.data)
+            if self._n_chunks > max(_CHUNKS, self._n_bytes // _CHUNK_BYTES):
+                raise h11.RemoteProtocolError("tiny chunks", error_status_hint=413)
         if isinstance(event, h11.Request):
+            self._n_chunks = self._n_bytes = 0
             n_bytes = len(head) - len(self.trailing_data[0])
             if _FOLDED.search(head, 0, n_bytes):
                 raise h11.RemoteProtocolError("a folded header")
@@ -127,6 +145,7 @@ class GuardedProtocol(H11Protocol):
         super().connection_made(transport)
         # `pause_writing` is then called as soon as a byte waits, `resume_writing` if none does.
         transport.set_write_buffer_limits(high=0)
+        transport.max_size = _TURN_BYTES  # type: ignore[attr-defined]  # of asyncio's sockets
         if len(self.connections) > self._limits.max_connections:
             other = self._limits.first_to_close()
             if other is None:

@@ -157,6 +157,11 @@ CHUNKED, SECOND = b"Transfer-Encoding: chunked\r\n", b"GET /livez HTTP/1.1\r\n" 
         (b"GET /livez HTTP/1.1\r\nHost: x\r\n", 408),
         (STATIC + b"Range: bytes=99999999999-\r\n\r\n", 416),
         (STATIC + b"Range: bytes=-0\r\n\r\n", 416),
+        # While such a request is read, no other call is answered.
+        (POST + CHUNKED + b"\r\n" + b"1\r\n \r\n" * 2_000, 413),
+        (SECOND[:-2] + b"a:b\r\n" * 600 + b"\r\n", 431),
+        (SECOND[:-2] + b"Cookie: " + b"a=b; " * 600 + b"\r\n\r\n", 431),
+        (b"GET /livez?" + b"a=b&" * 600 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 431),
         (b"GET /livez HTTP/1.1\r\nX: " + b"x" * 70_000, 431),
         (b"GET /" + b"x" * 70_000, 431),
         (b"GET /crash HTTP/1.1\r\n" + HOST + b"\r\n", 500),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,6 +46,40 @@ def test_half_open_connections_do_not_stop_the_service(served: Served, figures: 
     answered = [line for line in served.log_lines()[lines:] if '"/livez"' in line]
     new = len(served.log_lines()) - lines - len(answered)
     figures.at_most("1,100 half-open connections: lines in the log", new, 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        (
+            "400,000 chunks of a byte",
+            b"POST /v1/forecasts HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + b"1\r\n \r\n" * 400_000,
+        ),
+        (
+            "12,000 headers",
+            b"GET /livez HTTP/1.1\r\nHost: localhost\r\n" + b"a:b\r\n" * 12_000 + b"\r\n",
+        ),
+        (
+            "15,000 options in a query",
+            b"GET /livez?" + b"a=b&" * 15_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        ),
+    ],
+)
+def test_requests_that_take_long_to_read_do_not_stop_the_service(
+    served: Served, figures: Figures, name: str, sent: bytes
+) -> None:
+    with watch(served) as seen, ThreadPoolExecutor(20) as pool:
+
+        def attack(_: int) -> None:
+            with served.socket() as connection, suppress(OSError):  # refused before all is sent
+                connection.sendall(sent)
+                connection.recv(1)
+
+        list(pool.map(attack, range(60)))
+    figures.at_most(
+        f"60 calls of {name}, without a key: slowest /livez", seen.slowest_ms, 500, "ms"
+    )
 
 
 def test_a_wrong_header_writes_no_line_that_is_not_json(served: Served) -> None:
