@@ -161,7 +161,10 @@ REFUSALS: dict[str, Refusal] = {
         "Put the options into the body",
     ),
     "query-twice": Refusal(
-        Http(422, "request"), "A query parameter appears twice", "Given twice", "Give it once"
+        Http(422, "request"),
+        "A query parameter appears twice",
+        "Given twice",
+        "Give it once; several numbers with commas: horizons=1,5",
     ),
     "json-twice": Refusal(
         Http(422, "json"),
