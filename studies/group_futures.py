@@ -46,7 +46,7 @@ from saga.data.reading import read_panel
 from saga.features.calendar import Calendar
 from saga.files.atomic import commit, digest_json
 from saga.forecaster import Forecaster
-from saga.lifetime import RATE, gini, present_value, realised_value
+from saga.lifetime import gini, present_value, realised_value
 from saga.macro.history import MacroHistory
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario
@@ -56,7 +56,7 @@ from saga.pages.format import markdown_table
 from saga.population.group_bands import central_range
 from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.realised_trends import FOR_TRAINING, countries_of
-from saga.requests import Draws
+from saga.requests import RATE, Draws
 from saga.simulation.group_layer import GroupLayer
 from studies.study_page import page_head, publish_page, say, study_parser
 

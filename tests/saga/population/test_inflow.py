@@ -315,7 +315,7 @@ def test_the_error_of_lifetimes_counts_each_year_by_what_is_earned_in_it() -> No
     years = np.arange(1, 49)
     for row in found.filter(pl.col("birth_year") != "total").iter_rows(named=True):
         age = ORIGIN - int(row["birth_year"]) + years
-        shares = np.where(age <= 64, curve(age) * WAGES.mean(1) * 1.02**-years, 0.0)
+        shares = np.where(age <= 64, curve(age.astype(float)) * WAGES.mean(1) * 1.02**-years, 0.0)
         shares /= shares.sum()
         expected = float(np.sqrt(shares @ covariance @ shares))
         # Published amounts are rounded.
