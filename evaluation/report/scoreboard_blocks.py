@@ -30,7 +30,7 @@ from saga.pages.format import markdown_table, p_value
 
 END = "<!-- end -->"
 _BLOCK = re.compile(rf"(<!-- scoreboard: (\w+) (\S+)(?: (\d+))? -->\n).*?{END}", re.DOTALL)
-SAME = "its forecasts are those of the shipped one"
+SAME = "forecasts like the shipped one"
 SHORT = 12  # characters of a digest that a page shows
 IN_TIME = "in-time "
 OF_EVERYBODY = ("sets, all", "band of K years")  # first cells of a page of coverage
