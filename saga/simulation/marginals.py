@@ -148,7 +148,7 @@ class DirectMarginals:
         # next record, horizons, and combinations of both.
         n = self.n_horizons
         rows = (self.rhythm * N_NODES, n, min(n, N_NODES) * N_NODES, n * N_NODES)
-        self._group_size = min(persons_per_group(modules, n_rows, n_persons) for n_rows in rows)
+        self._group_size = persons_per_group(modules, rows, n_persons)
         return self._group_size
 
     def marginals(

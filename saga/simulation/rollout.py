@@ -45,7 +45,7 @@ from saga.simulation.steppers import Records, choose_stepper
 
 MAX_STEPS = MAX_AGE - MIN_AGE
 GROUP_ROWS = 4_096  # paths advanced together: eight persons with 500 paths each
-# So few persons are computed one by one until `_rows_are_independent` is known (it takes a second).
+# So few persons are computed one by one until `_rows_are_independent` is known, which takes longer.
 FEW_PERSONS = 32
 VECTOR = 32  # numbers per iteration of elementwise loops: two registers of 512 bits
 _REUSED_BYTES = 31 * 2**20  # below the 32 MiB from which glibc never reuses memory
@@ -139,7 +139,7 @@ class Rollout:
         cache.
         """
         modules = (self.network, self.head, *self.step_modules)
-        return persons_per_group(modules, len(self.columns), n_persons)
+        return persons_per_group(modules, [len(self.columns)], n_persons)
 
     @torch.inference_mode()
     def simulate(
@@ -272,19 +272,24 @@ def fill_vectors(n_paths: int) -> NDArray[np.int64]:
     return np.minimum(np.arange(-(-n_paths // VECTOR) * VECTOR), n_paths - 1)
 
 
-def persons_per_group(modules: Iterable[torch.nn.Module], rows: int, n_persons: int) -> int:
-    """Persons of `rows` rows each to compute together, of `n_persons` in all.
+def persons_per_group(
+    modules: Iterable[torch.nn.Module], rows: Sequence[int], n_persons: int
+) -> int:
+    """Persons to compute together, of `n_persons` in all; `rows` has the rows of one in a product.
 
     1 if the rows are not independent, and for few persons while this has not been tested.
     """
-    shapes = _product_shapes(modules, rows)
+    size = max(1, GROUP_ROWS // max(rows))
+    shapes = _product_shapes(modules, rows, size)
     if n_persons <= FEW_PERSONS and not shapes <= _independent.keys():
         return 1
-    return max(1, GROUP_ROWS // rows) if _rows_are_independent(shapes) else 1
+    return size if _rows_are_independent(shapes) else 1
 
 
-def _product_shapes(modules: Iterable[torch.nn.Module], n_paths: int) -> set[_ProductShape]:
-    """The products of the modules for a group of persons with `n_paths` rows each."""
+def _product_shapes(
+    modules: Iterable[torch.nn.Module], rows: Sequence[int], n_persons: int
+) -> set[_ProductShape]:
+    """The products of the modules for a group of persons, who have `rows` rows each."""
     layers = [layer for module in modules for layer in module.modules()]
     shapes = {
         (*layer.weight.shape, layer.bias is not None, isinstance(layer, Affine))
@@ -293,8 +298,8 @@ def _product_shapes(modules: Iterable[torch.nn.Module], n_paths: int) -> set[_Pr
     }
     lstm = [layer for layer in layers if isinstance(layer, torch.nn.LSTM)]
     shapes |= {(4 * layer.hidden_size, layer.input_size, True, False) for layer in lstm}
-    n_persons = max(2, GROUP_ROWS // n_paths)  # as in a group: large products use other kernels
-    return {(n_persons, rows, *shape) for rows in (n_paths, MAX_STEPS + 1) for shape in shapes}
+    n_persons = max(2, n_persons)  # as in a group: large products use other kernels
+    return {(n_persons, n, *shape) for n in (*rows, MAX_STEPS + 1) for shape in shapes}
 
 
 def _rows_are_independent(shapes: set[_ProductShape]) -> bool:

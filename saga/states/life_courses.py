@@ -136,7 +136,7 @@ class LifeCourseSimulator:
     def group_size(self, n_persons: int) -> int:
         """Number of persons that are best computed together, as in `Rollout.group_size`."""
         modules = (self.state_network, self.network)
-        return persons_per_group(modules, len(self.path_index), n_persons)
+        return persons_per_group(modules, [len(self.path_index)], n_persons)
 
     def simulate_blocks(
         self, blocks: Iterable[Paths], macro_futures: Callable[[int], MacroFutures], threads: int
