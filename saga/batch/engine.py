@@ -204,11 +204,8 @@ def compute_locally(
     """
     if workers is None or min(workers, len(pending)) == 1:
         writer = PartitionWriter(run)
-        threads = min(cpu_count(), len(pending)) if workers is None else 1
-        if threads == 1 or not writer.computation.concurrent:
-            yield from map(writer.write, pending)
-            return
-        with thread_pool(threads) as executor:
+        several = workers is None and writer.computation.concurrent
+        with thread_pool(min(cpu_count(), len(pending)) if several else 1) as executor:
             yield from executor.map(writer.write, pending)
         return
     other_processes = set(multiprocessing.active_children())

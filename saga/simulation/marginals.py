@@ -174,12 +174,8 @@ class DirectMarginals:
             n_horizons=n_horizons,
             n_computed=min(n_computed, self.n_horizons),
         )
-        with single_threaded():
-            if len(parts) == 1:  # starting threads would cost more than it saves
-                computed = [compute(persons)]
-            else:
-                with thread_pool(self.threads) as pool:
-                    computed = list(pool.map(compute, parts))
+        with single_threaded(), thread_pool(min(self.threads, len(parts))) as pool:
+            computed = list(pool.map(compute, parts))
         grid, cdf, p_zero = (np.concatenate(arrays) for arrays in zip(*computed, strict=True))
         return Marginals(
             sequences.person_id[persons],

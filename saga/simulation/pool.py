@@ -6,21 +6,43 @@ fixed order, and the numbers do not depend on the pool.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+_Result = TypeVar("_Result")
+
+
+class _ThisThread(Executor):
+    """Computes a unit of work when its result is asked for."""
+
+    def map(
+        self,
+        fn: Callable[..., _Result],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,  # noqa: ARG002 # nobody waits
+        chunksize: int = 1,  # noqa: ARG002
+    ) -> Iterator[_Result]:
+        """The results of `fn`, in order."""
+        return map(fn, *iterables)
 
 
 @contextmanager
 def thread_pool(threads: int) -> Iterator[Executor]:
     """A pool of threads, each with one thread inside matrix products.
 
-    At the end, as after an interrupt, work that has not begun is not done.
+    One thread is the caller's, because handing it small units of work would take longer than they
+    do. At the end, as after an interrupt, work that has not begun is not done.
     """
+    if threads == 1:
+        with single_threaded():
+            yield _ThisThread()
+        return
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     try:
         yield pool
