@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import logging
 import math
 import os
@@ -28,9 +26,9 @@ from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.files.atomic import commit_json, read_json
 from saga.files.bundle_folder import check_replaceable
+from saga.freed_memory import keep_freed_memory
 
 RUN_SETTINGS = "run.json"
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # of mallopt(3)
 _EXPECTED_WARNINGS = (
     ".*does not have many workers.*",
     ".*LeafSpec.*",
@@ -160,20 +158,6 @@ def seed_run(seed: int) -> None:
     torch.set_num_threads(min(torch.get_num_threads(), cpu_count()))
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     lightning.seed_everything(seed, verbose=False)
-
-
-def keep_freed_memory() -> None:
-    """Let the C library reuse the memory of freed tensors.
-
-    By default it returns large blocks to the system and asks for them again in each step, which
-    takes a tenth of the time of training.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):  # another C library has no mallopt
-            library = ctypes.CDLL(None)
-            library.mallopt(_M_MMAP_THRESHOLD, 32 * 2**20)
-            library.mallopt(_M_TOP_PAD, 64 * 2**20)  # else heaps of other threads are returned
-            library.mallopt(_M_TRIM_THRESHOLD, 2**30)
 
 
 def fit_module(

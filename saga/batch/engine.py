@@ -45,6 +45,7 @@ from saga.files.atomic import digest_json
 from saga.files.folders import Folder, open_folder, open_place, put_json, read_json_of
 from saga.forecast_results import Result
 from saga.forecast_warnings import warning_dicts
+from saga.freed_memory import keep_freed_memory
 from saga.requests import Progress
 from saga.simulation.pool import thread_pool
 from saga.simulation.worker_process import run_task, worker_pool
@@ -136,6 +137,7 @@ class PartitionWriter:
         present = {**begun, "recipe": json.loads(json.dumps(self.run.recipe.describe()))}
         if present != begun:
             refuse_other_run(self.run.out, begun, present)
+        keep_freed_memory()  # each partition needs as much as the one before
         return self.run.recipe.open()
 
     def write(self, index: int) -> dict[str, Any]:
