@@ -89,6 +89,23 @@ def test_a_person_of_unknown_group_or_without_earnings_stays_as_forecast() -> No
     assert np.isnan(LAYER.move_marginals(absent, of(MALE, MALE), None).cdf).all()
 
 
+@pytest.mark.parametrize("young", [0.5, 0.9, 0.25])
+def test_persons_in_whom_the_effects_of_ages_cancel_have_a_chance_of_zero(young: float) -> None:
+    """Their variance is 0 but for rounding, and may come out below it."""
+    weights = np.array([young, 1 - young])
+    series = replace(SERIES, weights=weights, implied=0 * OWN)
+    trends = replace(
+        TRENDS,
+        columns=[("age", ["age_22", "age_62"])],
+        series={"earnings": series, "odds": series},
+    )
+    layer = GroupLayer(trends, TRANSFORMS)
+    ages = np.arange(18, 63)
+    moved = layer.move_marginals(normal_marginals(len(ages)), ages[:, None], None)
+    assert np.isfinite(moved.p_zero).all()
+    assert np.isfinite(moved.grid).all()
+
+
 def simulated(n_paths: int, p_zero: float = 0.2) -> np.ndarray:
     """Paths (2, 30, n_path): the same two persons, whose states last some years."""
     rng = np.random.default_rng(1)
