@@ -21,7 +21,7 @@ from fastapi import Depends, FastAPI
 from fastapi_offline import FastAPIOffline
 from saga.api import problems
 from saga.api.answers import AnswerFormat
-from saga.api.logs import error_location, note_call
+from saga.api.logs import error_location
 from saga.api.openapi import HEADER_TEXTS, body_components
 from saga.api.problems import ProblemError
 from saga.api.refusals import refused
@@ -33,6 +33,7 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from saga.forecaster import Forecaster
 from saga.version import current_version
@@ -192,7 +193,8 @@ class RequestMonitor:
             await self._app(scope, receive, send)
             return
         status = 0
-        note_call({"request": correlation_id.get()}, is_new=True)
+        clear_contextvars()
+        bind_contextvars(request=correlation_id.get())
         start = time.perf_counter()
 
         async def send_and_note_status(message: Message) -> None:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 import traceback
-from collections.abc import Callable, Mapping, MutableMapping
-from contextvars import ContextVar
-from datetime import UTC, datetime
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import TextIO, cast
 
 import structlog
 from structlog.typing import FilteringBoundLogger
-
-_JSON = json.JSONEncoder(sort_keys=True, default=repr)
-# What all lines of a call have.
-_CALL: ContextVar[Mapping[str, object]] = ContextVar("call", default=MappingProxyType({}))
 
 
 class _PatientStream:
@@ -49,16 +41,6 @@ class _PatientStream:
         """Do nothing: `write` does."""
 
 
-def note_call(fields: Mapping[str, object], *, is_new: bool = False) -> None:
-    """Add `fields` to all further lines of the present call; a new call has no others."""
-    _CALL.set(dict(fields) if is_new else {**_CALL.get(), **fields})
-
-
-def _line(_: object, level: str, event: MutableMapping[str, object]) -> str:
-    time = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-    return _JSON.encode({**_CALL.get(), "level": level, "timestamp": time, **event})
-
-
 def make_logger(
     stream: TextIO | None, note_lost: Callable[[], None] = lambda: None
 ) -> FilteringBoundLogger:
@@ -68,7 +50,12 @@ def make_logger(
     """
     logger: FilteringBoundLogger = structlog.wrap_logger(
         structlog.WriteLogger(cast(TextIO, _PatientStream(stream, note_lost))),
-        processors=[_line],
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.JSONRenderer(sort_keys=True),
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(20),
     ).bind()  # otherwise every line of the log would make a logger
     return logger

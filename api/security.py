@@ -27,10 +27,10 @@ from saga.api.key_file import (
     parse_keys,
     read_key_text,
 )
-from saga.api.logs import note_call
 from saga.api.problems import ProblemError
 from saga.api.refusals import refused
 from starlette.datastructures import Headers
+from structlog.contextvars import bind_contextvars
 from structlog.typing import FilteringBoundLogger
 
 from saga.errors import Problem, UsageError
@@ -173,7 +173,7 @@ class _Identification(HTTPBearer):
             store.note_call(key)
             caller = Caller(key.holder, key.name, key.scopes)
         name = {} if caller.key is None else {"key": caller.key}
-        note_call({"holder": caller.holder, **name})
+        bind_contextvars(holder=caller.holder, **name)  # for the lines of the log
         request.state.caller = caller
         return caller
 

@@ -21,7 +21,7 @@ from saga.api.compute_queue import ComputeQueue, Ticket
 from saga.api.example import example_persons
 from saga.api.key_file import OPERATOR, Caller
 from saga.api.ledger_access import WAIT_SECONDS, LedgerAccess
-from saga.api.logs import error_location, make_logger, note_call
+from saga.api.logs import error_location, make_logger
 from saga.api.panel_batches import Batcher, SentFrame, read_panels
 from saga.api.problems import SetupError, startup_error
 from saga.api.refusals import refused
@@ -34,6 +34,7 @@ from saga.api.table_reader import READER
 from saga.api.turns import Turns
 from saga.calibration.adaptive.issued_intervals import IssuedInterval
 from saga.calibration.adaptive.ledger import RecordCounts, open_ledger
+from structlog.contextvars import bind_contextvars
 
 from saga.bundle import describe_schema
 from saga.data.facts import open_facts
@@ -223,8 +224,7 @@ class Service:
     def count_computed(self, product: str, n_persons: int, n_paths: int, n_years: int) -> None:
         """Count the size of one finished call, which the line of its answer in the log has, too."""
         self.metrics.count_computed(product, n_persons, n_persons * n_paths * n_years)
-        size = {"persons": n_persons, "paths": n_paths, "years": n_years}
-        note_call({"product": product, **size})
+        bind_contextvars(product=product, persons=n_persons, paths=n_paths, years=n_years)
 
     async def report_page(self) -> str:
         """The calibration report of the bundle as HTML; the first call makes it, in seconds.

@@ -140,6 +140,17 @@ def group_values(
     return values
 
 
+def added_by_year(counted: Floats, members: dict[str, Bools], group: str) -> list[float]:
+    """What each year adds to the lifetimes of a group, or of the two that are compared.
+
+    `counted` (n, n_year) are the means over paths, discounted.
+    """
+    sides = [f"{sex}{group.removeprefix('male/female')}" for sex in ("male", "female")]
+    names = [group] if group in members else sides
+    added: list[float] = sum(counted[members[name]].sum(0) for name in names).tolist()
+    return added
+
+
 def change_values(years: Sequence[Floats], floor: float) -> dict[tuple[str, str], Floats]:
     """(statistic, "all") -> the realised value and those on M paths (1 + M,) of changes.
 
@@ -205,9 +216,6 @@ def judge(
             statistics |= change_values(changes, floor) if changes else {}
             for (statistic, group), values in statistics.items():
                 lower, upper = central_range(values[1:])
-                sides = [f"{sex}{group.removeprefix('male/female')}" for sex in ("male", "female")]
-                of_cell = [group] if group in members else sides
-                added = sum(counted[members[name]].sum(0) for name in of_cell)
                 yield {
                     "future": future,
                     "horizon": horizon,
@@ -218,7 +226,7 @@ def judge(
                     "sd": values[1:].std(ddof=1),
                     "lower": lower,
                     "upper": upper,
-                    "added": [] if horizon else added.tolist(),
+                    "added": [] if horizon else added_by_year(counted, members, group),
                 }
 
 

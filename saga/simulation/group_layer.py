@@ -108,7 +108,7 @@ class GroupLayer:
             of = shares[rows]
             mean[:, rows] = (of * of_level[:, None]).sum(-1)
             spread = (of[:, :, None] * between[:, None]).sum(-1)
-            # Effects of the young and the old cancel at 42; what is left may be just below 0.
+            # Effects of the young and the old cancel at some age: rounding may leave less than 0.
             variance[:, rows] = np.maximum((of * spread).sum(-1), 0.0)
         return mean, variance
 
