@@ -142,10 +142,12 @@ export async function* compute({ prices, rate }) {
   const request = { prices, rate, by, compare, events, inflow, until: Number(form.until), paths: Number(form.paths) };
   const present = (answers, pending) => ({ ...contentOf(answers, panel.name, by, compare[0], SCENARIOS[form.scenario], inflow.length > 0), pending });
   const changed = form.scenario && { ...request, scenario: form.scenario, reference: "baseline" };
-  endOthers([request, changed].map((each) => panel.answers.get(JSON.stringify(each))));
   // The first view does not wait for all futures.
-  if (!panel.answers.size && request.paths > FIRST_PATHS) {
-    const few = await answerOf(panel, { ...request, paths: FIRST_PATHS });
+  const quick = !panel.isAnswered && request.paths > FIRST_PATHS && { ...request, paths: FIRST_PATHS };
+  endOthers([quick, request, changed].map((each) => panel.answers.get(JSON.stringify(each))));
+  if (quick) {
+    const few = await answerOf(panel, quick);
+    panel.isAnswered = true;
     yield { ...present([few], `These are ${FIRST_PATHS} futures; computing all ${request.paths}.`), isPreliminary: true };
   }
   const base = await answerOf(panel, request);
