@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -97,6 +98,8 @@ def score(
         return
     if source is None or out_dir is None:
         raise UsageError("Name the INPUT and the OUT_DIR, or --merge and the directory.")
+    # The parts share the cores, so a query has one; polars asks when it begins the first.
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
     from saga.batch.engine import compute_locally
     from saga.batch.engine import score as run_score
     from saga.batch.products import Recipe

@@ -109,7 +109,7 @@ def _are_plain(cells: pl.Series) -> bool:
     """Whether a short column has only texts of printable ASCII without surrounding blanks."""
     return cells.len() <= FEW_ROWS and all(
         text is None or (text.isascii() and text.isprintable() and text == text.strip() != "")
-        for text in cells.to_list()
+        for text in set(cells.to_list())
     )
 
 

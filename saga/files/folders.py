@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -137,7 +137,7 @@ class File:
         """The path, or the URL as one: its suffix, stem and the names of its folders."""
         return PurePath(str(self))
 
-    @property
+    @cached_property
     def suffix(self) -> str:
         """The suffix of its name, in lower case; of a packed CSV file (.csv.gz) .csv."""
         name = self.pure.name.lower()
