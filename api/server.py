@@ -157,6 +157,7 @@ def server_config(app: Callable[[], FastAPI], settings: Settings) -> uvicorn.Con
         app,
         factory=True,
         http=partial(GuardedProtocol, limits),  # type: ignore[arg-type]  # called like a class
+        loop="asyncio",  # uvloop, which uvicorn takes where it is, reads more than a turn at once
         ws="none",  # a library for them would take connections from the protocol above
         log_config=None,
         log_level="warning",

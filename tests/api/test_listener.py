@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import socket
+import sys
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 
 import pytest
-from saga.api.server import open_socket
+from fastapi import FastAPI
+from saga.api.server import open_socket, server_config
+from saga.api.settings import Settings
 
 
 def report_port(listener: socket.socket, answer: Connection) -> None:
@@ -25,3 +29,12 @@ def test_a_started_process_gets_the_same_listener() -> None:
         assert receiver.recv() == (type(listener).__name__, listener.getsockname()[1])
         process.join(60)
         assert process.exitcode == 0
+
+
+def test_another_event_loop_that_is_installed_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections rest on asyncio's sockets: with uvloop each of them ended at once."""
+    other = SimpleNamespace(new_event_loop=lambda: pytest.fail("the other loop is used"))
+    monkeypatch.setitem(sys.modules, "uvloop", other)  # type: ignore[arg-type]
+    factory = server_config(FastAPI, Settings.of()).get_loop_factory()
+    assert factory is not None
+    factory().close()
