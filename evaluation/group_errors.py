@@ -11,6 +11,7 @@ from itertools import combinations
 
 import numpy as np
 import polars as pl
+from saga.calibration.diagnostics.simple_rules import GrowthRule
 
 from saga.arrays import Floats
 from saga.data.groups import UNKNOWN
@@ -19,7 +20,6 @@ from saga.pages.group import TOTAL
 from saga.paths import Paths
 from saga.population.cell_statistics import PathStatistic, random_groups
 from saga.population.group_bands import band, error_of_persons
-from saga.population.growth_rule import GrowthRule
 from saga.population.population_paths import Present, statistics_of
 from saga.population.scored_paths import person_levels, rows_of
 from saga.population.table_grid import Grid

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from saga.calibration.diagnostics.simple_rules import GrowthRule
 from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from saga.evaluation.group_errors import judge_groups
 from saga.training.ensembles import train_folds, train_members
@@ -30,7 +31,6 @@ from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.model_error import MIN_VINTAGES
 from saga.paths import Paths
-from saga.population.growth_rule import GrowthRule
 from saga.population.scored_paths import last_known
 from saga.requests import Draws, Progress
 

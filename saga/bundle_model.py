@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga.bundle import Bundle
-from saga.cores import cpu_count
 from saga.data.facts import Facts
 from saga.data.macro_rows import SERIES
 from saga.data.panel import Panel
@@ -23,6 +22,7 @@ from saga.errors import UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.transforms import Transforms
+from saga.machine import cpu_count
 from saga.macro.group_trends import GroupTrends
 from saga.macro.history import sweden
 from saga.macro.process import MacroProcess

@@ -227,7 +227,7 @@ class Pensions(Result):
     """Pension rights of a panel, from earnings only.
 
     `table` is that of `saga.pensions.pension_table`; with a reform, `groups` is that of
-    `saga.pensions.pension_reform`.
+    `saga.pensions.pension_table`.
     """
 
     groups: pl.DataFrame | None = field(default=None, kw_only=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from saga.calibration.diagnostics.simple_rules import GrowthRule
 from saga.evaluation.group_errors import judge_groups
 from saga.evaluation.report.vintage_table import describe_vintages
 from saga.evaluation.scoring.futures import true_futures
@@ -28,7 +29,6 @@ from saga.bundle import Bundle
 from saga.data.origins import Origins, cut, history, origins_at
 from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
-from saga.population.growth_rule import GrowthRule
 from saga.population.scored_paths import last_known
 from saga.register.simulation.realised_trends import FOR_TRAINING
 from saga.requests import Draws

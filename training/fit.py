@@ -44,12 +44,10 @@ from saga.training.train_config import (
     choose_config,
     load_config,
 )
-from saga.training.transfer import Source
-from saga.training.unseen_years import fill_unseen
+from saga.training.transfer import Source, fill_unseen
 from torch import Tensor
 
 from saga.bundle import PROMISE, Bundle, BundleContents, recorded_command, write_bundle
-from saga.cores import cpu_count
 from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, Shares, described_salt, percents_of, persons_of
@@ -59,6 +57,7 @@ from saga.features.sequences import UNKNOWN, ZERO, Sequences, encode
 from saga.features.transforms import Transforms
 from saga.forecast_warnings import SIMULATED
 from saga.keyed_random import sample_persons
+from saga.machine import cpu_count
 from saga.macro.history import MacroHistory, histories_of
 from saga.macro.process import MacroProcess
 from saga.macro.wage_trends import with_moving_mean

@@ -44,8 +44,9 @@ from saga.macro.group_trends import (
     GroupTrends,
     TrendParameters,
     age_shares,
+    filter_ratios,
+    prior_of_countries,
 )
-from saga.macro.ratio_prior import filter_ratios, prior_of_countries
 from saga.macro.wage_trends import CountryWages
 from saga.requests import MAX_HORIZON
 from saga.small_groups import MIN_PERSONS

@@ -21,12 +21,11 @@ from pytorch_lightning.callbacks import Callback, Timer, TQDMProgressBar
 from pytorch_lightning.utilities import rank_zero_only
 
 from saga.bundle import Bundle
-from saga.cores import cpu_count
 from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.files.atomic import commit_json, read_json
 from saga.files.bundle_folder import check_replaceable
-from saga.freed_memory import keep_freed_memory
+from saga.machine import cpu_count, keep_freed_memory
 
 RUN_SETTINGS = "run.json"
 _EXPECTED_WARNINGS = (

@@ -1,7 +1,9 @@
 """Starting weights from another bundle: columns and codes are matched by name.
 
 A column or code that the bundle does not have is treated as missing before the first step, so
-that it has no effect at first.
+that it has no effect at first. Ages and horizons that no training record has get the embedding of
+the nearest one that has after the fit: their own stay near the random numbers of the start, and
+forecasts would jump where the records end.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from saga import schema
 from saga.bundle import Bundle
@@ -20,6 +22,8 @@ from saga.features.sequences import N_OTHER
 from saga.features.transforms import OTHER, Transforms
 from saga.model import ModelConfig, Saga
 from saga.model.members import count_members
+from saga.requests import MAX_HORIZON
+from saga.schema import MIN_AGE
 from saga.training_records import TrainingRecords
 
 _UNSEEN = (0.0, 1.0)  # location and spread of a column without values in training
@@ -181,3 +185,23 @@ def _start_zeros(start: dict[str, Tensor], zero_share: float) -> None:
         if bias is not None and weight is not None:
             weight[0] = 0.0
             bias[0] = bias[1:].logsumexp(0) + torch.logit(torch.tensor(share))
+
+
+def fill_unseen(network: Saga, records: TrainingRecords) -> None:
+    """Copy the nearest trained embedding to each age and horizon beyond the `records`.
+
+    A person's last record is never an input, nor the first one a target.
+    """
+    young, old = records.first_age - MIN_AGE, records.last_age - MIN_AGE
+    direct = network.direct
+    _fill(direct.head.gap, 1, min(records.longest, MAX_HORIZON))
+    _fill(direct.age, young + 1, old)
+    for inputs in (network.tokens, network.light):
+        if inputs is not None:
+            _fill(inputs.age, young, old - 1)
+
+
+def _fill(embedding: nn.Embedding, first: int, last: int) -> None:
+    nearest = torch.arange(embedding.num_embeddings).clamp(first, last)
+    with torch.no_grad():
+        embedding.weight.copy_(embedding.weight[nearest])

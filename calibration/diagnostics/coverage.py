@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 from saga.calibration.diagnostics.person_results import QUESTION_ALPHA, Cases, Rows
-from saga.calibration.diagnostics.reliability import class_starts
 from saga.calibration.diagnostics.several_years import Inside
 from saga.calibration.diagnostics.verdicts import (
     Verdict,
@@ -21,6 +20,7 @@ from saga.calibration.diagnostics.verdicts import (
     typical_value,
     worst_verdict,
 )
+from saga.calibration.diagnostics.whole_distribution import class_starts
 from saga.calibration.fit.person_scores import rank_needed
 
 from saga.conformal.calibration_table import ALL

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from saga.calibration.diagnostics.person_results import QUESTION_ALPHA, Cases, Rows
+from saga.calibration.diagnostics.simple_rules import GrowthRule
 from saga.calibration.diagnostics.verdicts import (
     Verdict,
     rounded,
@@ -34,7 +35,6 @@ from saga.model_error import EVERYBODY, GROUPS, ModelError
 from saga.paths import Paths
 from saga.population.cell_statistics import PathStatistic
 from saga.population.group_bands import band, central_range
-from saga.population.growth_rule import GrowthRule
 from saga.population.scored_paths import last_known, rows_of
 
 QUESTION = "sum"

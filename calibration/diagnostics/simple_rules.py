@@ -1,4 +1,6 @@
-"""Two simple rules that intervals are compared with, by width and interval score.
+"""Simple rules that forecasts are compared with.
+
+Two give intervals of persons, which are judged by width and interval score:
 
 - `last_year`: last known earnings plus the changes of training persons over the same number of
   years.
@@ -6,7 +8,8 @@
   earnings, the same number of years after their origin.
 
 Both use only training persons' records up to the last year of the model's training. Their
-intervals are of the same family as SAGA's (`saga.conformal.families.year`).
+intervals are of the same family as SAGA's (`saga.conformal.families.year`). `GrowthRule` gives
+means of groups.
 """
 
 from __future__ import annotations
@@ -23,10 +26,10 @@ from saga.calibration.diagnostics.person_results import QUESTION_ALPHA, Cases, R
 from saga.calibration.diagnostics.verdicts import MIN_VERDICT_PERSONS, Verdict, rounded, severity
 from scipy import stats
 
-from saga.arrays import Array
+from saga.arrays import Array, Floats
 from saga.conformal.families import YEAR
 from saga.data.groups import Grouping
-from saga.data.origins import Origins, cut, draw_origins, history, realised_earnings
+from saga.data.origins import Origins, cut, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.diagnostics_tables import QUESTIONS
@@ -34,12 +37,14 @@ from saga.distributions import Marginals
 from saga.keyed_random import sample_persons
 from saga.requests import MAX_HORIZON, percent_label
 from saga.scores import covered, interval_score
+from saga.small_groups import MIN_PERSONS
 
 RULES, SAGA = ("last_year", "group_quantiles"), "saga"
 QUESTION = "efficiency"
 GROUPS = ("age_and_quintile", "quintile", "all")  # from the smallest to all persons
 MAX_PERSONS = 20_000  # training persons on whom the rules are fitted
-MIN_PERSONS = 100  # training persons behind the quantiles of a rule
+MIN_RULE_PERSONS = 100  # training persons behind the quantiles of a rule
+_AGES, _RECENT = 5, 5  # of the rule for groups: ages in a band, and years of "lately"
 _POINTS = 199  # quantiles that describe a distribution
 
 
@@ -99,13 +104,13 @@ class SimpleRules:
         amounts: dict[int, dict[str, Array]] = {}
         for h, y in zip(horizons, outcomes.T, strict=True):
             rows = np.flatnonzero(~np.isnan(y))
-            if len(rows) >= MIN_PERSONS:
+            if len(rows) >= MIN_RULE_PERSONS:
                 changes[h] = _even_quantiles(y[rows] - known["last"].to_numpy()[rows])
                 amounts[h] = {
                     str(name): _even_quantiles(y[rows][groups[rows] == name])
                     for groups in (np.array(known[group].to_list()) for group in GROUPS)
                     for name, n in zip(*np.unique(groups[rows], return_counts=True), strict=True)
-                    if n >= MIN_PERSONS
+                    if n >= MIN_RULE_PERSONS
                 }
         return cls(changes, amounts)
 
@@ -235,3 +240,66 @@ def efficiency_status(size: float, reach: float, n: int) -> str:
     if size > reach:
         return "fails" if size > QUESTIONS[QUESTION] else "watch"
     return "holds" if size < -reach and n >= MIN_VERDICT_PERSONS else "unclear"
+
+
+@dataclass(frozen=True)
+class GrowthRule:
+    """The rule for groups: what persons of an age had lately, grown as in the past.
+
+    A forecast of a group mean has to be better than this. The growth is that of mean earnings
+    within ages over all years of the records: the slope of log means on years, beside a level of
+    each age.
+
+    Attributes:
+        recent: person_id, band of ages, earnings of the last five years, grown to the last one.
+        growth: Of mean earnings, in logs a year.
+        year: The last year of the records.
+    """
+
+    recent: pl.DataFrame
+    growth: float
+    year: int
+
+    @classmethod
+    def fit(cls, panel: Panel) -> Self:
+        """From all records of a panel, which ends where the forecasts begin."""
+        year, age = last_year(panel), (pl.col("year") - pl.col("birth_year")) // _AGES
+        rows = panel.frame.drop_nulls("earnings").with_columns(age=age)
+        cells = rows.group_by("age", "year").agg(n=pl.len(), mean=pl.col("earnings").mean())
+        cells = cells.filter(pl.col("n") >= MIN_PERSONS, pl.col("mean") > 0)
+        n, at, level = pl.col("n"), pl.col("year"), pl.col("mean").log()
+        at, level = (x - (n * x).sum().over("age") / n.sum().over("age") for x in (at, level))
+        moments = cells.sort("age", "year").select(xy=(n * at * level).sum(), xx=(n * at**2).sum())
+        xy, xx = moments.row(0)
+        growth = float(xy / xx) if xx else 0.0
+        lately = rows.filter(pl.col("year") > year - _RECENT)
+        grown = pl.col("earnings") * (growth * (year - pl.col("year"))).exp()
+        return cls(lately.select("person_id", "age", grown), growth, year)
+
+    def predict(
+        self, persons: pl.DataFrame, levels: pl.DataFrame, year: int
+    ) -> tuple[Floats, Floats]:
+        """Mean earnings and share without earnings of persons like each one, both (n,).
+
+        NaN if nobody of the level has recent records. Ages beyond those of the records count as
+        the nearest one.
+
+        Args:
+            persons: birth_year and the text column `level`.
+            levels: person_id and `level` of the persons of the records.
+            year: The year of the forecast.
+        """
+        earnings = pl.col("earnings")
+        known = (
+            self.recent.join(levels, on="person_id")
+            .group_by("level", "age")
+            .agg(mean=earnings.mean(), zero=(earnings == 0).mean())
+            .sort("age")
+        )
+        each = persons.select("level", age=(year - pl.col("birth_year")) // _AGES)
+        each = each.with_row_index("row").sort("age")
+        like = each.join_asof(
+            known, on="age", by="level", strategy="nearest", check_sortedness=False
+        ).sort("row")
+        grown = like["mean"] * np.exp(self.growth * (year - self.year))
+        return grown.to_numpy().astype(float), like["zero"].to_numpy().astype(float)

@@ -13,9 +13,8 @@ import torch
 from saga.evaluation.variants.recurrent import RecurrentBackbone
 from torch import Tensor, nn
 
-from saga.model.backbones import Cache
 from saga.model.config import ModelConfig
-from saga.model.decoder import squared_relu
+from saga.model.decoder import Cache, squared_relu
 from saga.model.dropout import Dropout
 
 RECORDS = 10  # last records of a person that the network sees

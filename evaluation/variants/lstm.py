@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from saga.evaluation.variants.recurrent import RecurrentBackbone
 from torch import Tensor, nn
 
-from saga.model.backbones import Cache
 from saga.model.config import ModelConfig
+from saga.model.decoder import Cache
 from saga.model.dropout import Dropout
 
 

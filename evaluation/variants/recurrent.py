@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from saga.model import Saga
-from saga.model.backbones import Cache, OtherBackbone
+from saga.model.decoder import Cache, OtherBackbone
 from saga.simulation.steppers import Records, StartStepper
 
 

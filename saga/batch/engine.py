@@ -36,7 +36,6 @@ from saga.batch.run_folder import (
     valid_receipts,
 )
 from saga.batch.shards import ALL_PARTITIONS, Shard, folder_of_run, write_plan
-from saga.cores import cpu_count
 from saga.data.panel import Panel
 from saga.data.panel_files import require_output_outside_input
 from saga.data.reading import Source
@@ -45,7 +44,7 @@ from saga.files.atomic import digest_json
 from saga.files.folders import Folder, open_folder, open_place, put_json, read_json_of
 from saga.forecast_results import Result
 from saga.forecast_warnings import warning_dicts
-from saga.freed_memory import keep_freed_memory
+from saga.machine import cpu_count, keep_freed_memory
 from saga.requests import Progress
 from saga.simulation.pool import thread_pool
 from saga.simulation.worker_process import run_task, worker_pool

@@ -236,7 +236,7 @@ class Model:
     @property
     def workers(self) -> int:
         """Number of processes: `threads`, or one per core."""
-        from saga.cores import cpu_count
+        from saga.machine import cpu_count
 
         return self.threads or cpu_count()
 

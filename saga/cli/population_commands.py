@@ -90,11 +90,11 @@ def tables(
     from saga.files.folders import check_new_folder
     from saga.pages.format import estimated_chance
     from saga.pages.group import describe_suppressed, entrants_until, table_years
-    from saga.population.career_dynamics import dynamics_table
     from saga.population.disclosure import DisclosureRules
     from saga.population.policy_tables import make_tables
     from saga.population.population_paths import population_of
     from saga.population.scored_paths import ScoredPaths
+    from saga.population.simulated_careers import dynamics_table
     from saga.population.table_files import LOG, internal_folder, write_files
     from saga.version import current_version
 

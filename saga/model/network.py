@@ -12,8 +12,8 @@ from saga.errors import UsageError
 from saga.features.calendar import PATH_FEATURES
 from saga.features.sequences import N_OTHER, Tokens
 from saga.features.transforms import AGE, CALENDAR, MISSINGNESS, Transforms
-from saga.model.backbones import Cache, Decoder, build_backbone, load_variant
 from saga.model.config import ModelConfig
+from saga.model.decoder import Cache, Decoder, build_backbone, load_variant
 from saga.model.fast_cell import FastCell
 from saga.model.heads.binned import BinnedHead
 from saga.model.heads.head import YEARLY, Head, HeadInputs, Predictive

@@ -11,9 +11,8 @@ import numpy as np
 from saga.data.panel import Panel
 from saga.forecast_results import Pensions, Result
 from saga.forecast_warnings import ForecastWarning
-from saga.pensions.pension_reform import reform_table
 from saga.pensions.pension_rules import ROLES, PensionLaw, check_laws
-from saga.pensions.pension_table import BASIS, WageIndex, rights_table
+from saga.pensions.pension_table import BASIS, WageIndex, reform_table, rights_table
 from saga.plans.plan import PieceOutput, Plan
 from saga.request_warnings import past_warnings, pension_warnings
 from saga.requests import PensionRequest, Progress

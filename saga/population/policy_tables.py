@@ -29,12 +29,12 @@ from saga.group_statistics import (
     OF_YEARS,
     GroupStatistic,
 )
-from saga.population.career_groups import pensionable_earnings
 from saga.population.cell_statistics import PathStatistic, earnings_classes
 from saga.population.disclosure import DisclosureRules, ProgramTime, suppress
 from saga.population.group_bands import GroupBand, band, chance_below_zero
 from saga.population.population_paths import Population, Present, grid_of, statistics_of
 from saga.population.scored_paths import BASE_AMOUNTS, YearPaths, rows_of
+from saga.population.simulated_careers import pensionable_earnings
 from saga.population.table_grid import Grid, TableCell
 from saga.requests import GroupEvent, PopulationRequest, Progress
 
@@ -57,7 +57,7 @@ class PolicyTables:
         transitions: Year, later year, groups, class, later class, share.
         log: Which cells are suppressed, by which rule, and for which unsafe cell.
         suppressed_until: For each year, how many values would be suppressed if it were the last.
-        dynamics: The table of `saga.population.career_dynamics`, if it is requested.
+        dynamics: The table of `saga.population.simulated_careers`, if it is requested.
     """
 
     statistics: pl.DataFrame

@@ -22,7 +22,6 @@ from saga.group_statistics import COMPARISONS, GROUP_STATISTICS
 from saga.model_error import EVERYBODY, GROUPS, ModelError
 from saga.pages.group import TOTAL
 from saga.pensions.pension_rules import PensionLaw
-from saga.population.career_groups import pension_law_of, with_career_groups
 from saga.population.cell_statistics import (
     RANDOM_GROUPS,
     SUMS,
@@ -44,6 +43,7 @@ from saga.population.scored_paths import (
     read_persons,
     rows_of,
 )
+from saga.population.simulated_careers import pension_law_of, with_career_groups
 from saga.population.table_grid import Grid, TableCell
 from saga.requests import PopulationRequest
 from saga.schema import BY_NAME, MAX_AGE

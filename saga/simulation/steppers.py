@@ -22,8 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from saga.model import Saga
-from saga.model.backbones import Decoder
-from saga.model.decoder import Block, attend_with_cache, rotate, rotation
+from saga.model.decoder import Block, Decoder, attend_with_cache, rotate, rotation
 from saga.model.fast_cell import RecordSummary
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.simulation.matmul import Affine, with_affine_layers

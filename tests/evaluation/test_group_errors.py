@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from saga.calibration.diagnostics.simple_rules import GrowthRule
 from saga.evaluation.group_errors import judge_groups
 
 from saga.data.panel import Panel, PanelMeta
 from saga.paths import Paths
-from saga.population.growth_rule import GrowthRule
 from saga.population.scored_paths import last_known
 
 GROWTH, LAST = 0.03, 2010

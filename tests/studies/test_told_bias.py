@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from saga.macro.group_trends import GroupSeries, GroupTrends
-from saga.macro.ratio_prior import PRIOR_MEAN, PRIOR_SD
+from saga.macro.group_trends import PRIOR_MEAN, PRIOR_SD, GroupSeries, GroupTrends
 from studies.told_bias import bias_of, told_ratios
 
 SHARES = np.array([0.5, 0.5, 0.5, 0.5])

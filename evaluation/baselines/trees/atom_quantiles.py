@@ -8,12 +8,12 @@ import numpy as np
 from scipy.special import logit
 
 from saga.arrays import Floats
-from saga.trees.log_quantiles import KNOTS, probability_up_to, tail_and_inner_slopes
+from saga.trees.tree_forecast import KNOTS, probability_up_to, tail_and_inner_slopes
 
 
 @dataclass(frozen=True, eq=False)
 class AtomQuantiles:
-    """One distribution per person and horizon, see `saga.trees.log_quantiles`.
+    """One distribution per person and horizon, see `saga.trees.tree_forecast`.
 
     Args:
         zero: (n, H), probability of zero.

@@ -13,10 +13,10 @@ import numpy as np
 import polars as pl
 
 from saga.arrays import Bools
-from saga.cores import cpu_count
 from saga.data.panel import SIMULATED_ID
 from saga.errors import UsageError
 from saga.files.atomic import whole_folder
+from saga.machine import cpu_count
 from saga.register.simulation.cohort_simulation import (
     CHUNK,
     RegisterSettings,

@@ -16,9 +16,6 @@ import pytest
 from saga.calibration.diagnostics.coverage import join_years
 from saga.calibration.diagnostics.diagnosis import Findings, summarise
 from saga.calibration.diagnostics.person_results import judge_persons
-from saga.calibration.diagnostics.reliability import (
-    mincer_zarnowitz,
-)
 from saga.calibration.diagnostics.several_years import Inside, judge_several_years
 from saga.calibration.diagnostics.verdicts import (
     MISS,
@@ -33,6 +30,9 @@ from saga.calibration.diagnostics.verdicts import (
     simultaneous_band,
     status,
     worst_verdict,
+)
+from saga.calibration.diagnostics.whole_distribution import (
+    mincer_zarnowitz,
 )
 from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 from scipy import stats

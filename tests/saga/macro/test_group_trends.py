@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 
 from saga.errors import UsageError
-from saga.macro.group_trends import GroupSeries, GroupTrends, TrendParameters
-from saga.macro.ratio_prior import filter_ratios, prior_of_countries
+from saga.macro.group_trends import (
+    GroupSeries,
+    GroupTrends,
+    TrendParameters,
+    filter_ratios,
+    prior_of_countries,
+)
 from saga.macro.scenarios import Scenario, scenario_from
 
 MODE, ROOT = prior_of_countries(2022)

@@ -14,9 +14,9 @@ from saga import Forecaster
 from saga.errors import InputError, UsageError
 from saga.features.calendar import Calendar, macro_features
 from saga.macro.history import MacroHistory, sweden, sweden_as_published
-from saga.macro.plausible_values import implausible_values
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario, named_scenario, scenario_from
+from saga.request_warnings import implausible_values
 
 PROCESS = MacroProcess.fit(sweden())
 

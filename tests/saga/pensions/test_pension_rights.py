@@ -16,9 +16,9 @@ import pytest
 from saga import Draws, Forecaster, PensionRequest, read_panel
 from saga.data.facts import shipped_facts
 from saga.errors import UsageError
-from saga.pensions.pension_reform import reform_table
 from saga.pensions.pension_rights import Career, measures, pensionable
 from saga.pensions.pension_rules import PensionLaw, Years
+from saga.pensions.pension_table import reform_table
 from saga.requests import PensionSource, UnknownYears
 from saga.tax.swedish_tax import SwedishTax
 from tests.command_line import done

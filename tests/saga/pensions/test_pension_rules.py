@@ -18,8 +18,8 @@ from saga.pensions.pension_rules import (
     pension_rule,
     read_pension_rule,
 )
-from saga.population.career_groups import pensionable_earnings, with_career_groups
 from saga.population.scored_paths import PathRows
+from saga.population.simulated_careers import pensionable_earnings, with_career_groups
 from saga.requests import PensionSource
 
 NO_RATE = """\

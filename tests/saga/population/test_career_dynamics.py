@@ -9,8 +9,8 @@ from scipy.stats import multivariate_normal, norm
 from scored_folder import path_rows
 
 from saga.pages.group import _moves
-from saga.population.career_dynamics import LAGS, dynamics_table
 from saga.population.scored_paths import PathRows
+from saga.population.simulated_careers import LAGS, dynamics_table
 
 PERSONS, YEARS, PATHS = 4_000, 12, 3
 RHO, SD = 0.9, 0.3  # of log earnings: their autocorrelation and standard deviation

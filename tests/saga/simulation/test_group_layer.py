@@ -12,9 +12,8 @@ from scipy.stats import norm
 
 from saga.distributions import Marginals
 from saga.macro.everybody import Everybody
-from saga.macro.group_trends import GroupSeries, GroupTrends
+from saga.macro.group_trends import PRIOR_MEAN, PRIOR_SD, GroupSeries, GroupTrends
 from saga.macro.moving_mean import GrowthTrend
-from saga.macro.ratio_prior import PRIOR_MEAN, PRIOR_SD
 from saga.macro.scenarios import Scenario
 from saga.requests import MAX_HORIZON, Draws
 from saga.simulation.group_layer import GroupLayer

@@ -25,10 +25,9 @@ from saga.forecaster import Forecaster
 from saga.model import ModelConfig
 from saga.requests import ForecastRequest
 from saga.scores import marginal_scores
-from saga.trees.log_quantiles import increasing, probability_up_to
 from saga.trees.mixture import TreeMember, mixed
 from saga.trees.recent_years import Window
-from saga.trees.tree_forecast import TreeForecast, TreeOptions
+from saga.trees.tree_forecast import TreeForecast, TreeOptions, increasing, probability_up_to
 
 YEARS = np.arange(2000, 2014)
 CONFIG = TrainConfig(

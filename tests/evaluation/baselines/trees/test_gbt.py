@@ -22,8 +22,8 @@ from saga.data.origins import Origins, draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError
 from saga.requests import QUANTILES
-from saga.trees.log_quantiles import increasing
 from saga.trees.recent_years import Window
+from saga.trees.tree_forecast import increasing
 
 YEARS = np.arange(2000, 2016)
 STAY, LEAVE = 0.8, 0.1  # of the process below: the chance of zero after a zero, and after an amount

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from saga import cores
+from saga import machine
 
 
 @pytest.mark.parametrize(
@@ -24,9 +24,9 @@ from saga import cores
 def test_no_more_cores_are_used_than_the_container_may(
     files: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cores, "_CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert cores.cpu_count() == expected
+    assert machine.cpu_count() == expected
