@@ -91,10 +91,6 @@ _HINTS = {
 }
 
 
-class ProblemEntry(Problem):
-    """A violated rule: its first position, the number of violations, and the fix."""
-
-
 class ProblemDocument(BaseModel):
     """RFC 9457 problem details.
 
@@ -106,7 +102,7 @@ class ProblemDocument(BaseModel):
     status: int
     detail: str
     instance: str = Field(description="Names this call in the logs of the service")
-    problems: list[ProblemEntry] = []
+    problems: list[Problem] = []
 
 
 class ProblemError(Exception):

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from saga.api.jobs.job_folders import State
-from saga.api.problems import ProblemEntry
 from saga.calibration.adaptive.ledger import RecordCounts
 from saga.calibration.adaptive.outcome_entries import CorrectionReport, SettlementReport
 
+from saga.errors import Problem
 from saga.forecast_warnings import ForecastWarning
 from saga.requests import CalibrationMethod, JobProduct
 
@@ -147,7 +147,7 @@ class CalibrationTables(BaseModel):
 
 
 class LifetimeInterval(BaseModel):
-    """An interval of a present value."""
+    """An interval of a present value, or of a year's earnings given that they are positive."""
 
     coverage: float
     lower: Money
@@ -160,10 +160,6 @@ class Interval(LifetimeInterval):
     """A published set: `[lower, upper]`, with zero if `includes_zero`; null if there is none."""
 
     includes_zero: bool | None
-
-
-class PositiveInterval(LifetimeInterval):
-    """An interval of a year's earnings, given that they are positive."""
 
 
 class Limits(BaseModel):
@@ -191,7 +187,7 @@ class Horizon(BaseModel):
         "null in later years",
     )
     limits: list[Limits] | None = Field(None, description="With `limits`: one-sided limits")
-    positive_intervals: list[PositiveInterval] | None = Field(
+    positive_intervals: list[LifetimeInterval] | None = Field(
         None, description="With `limits`: intervals given positive earnings"
     )
 
@@ -237,7 +233,7 @@ class _ComputedResponse(BaseModel):
 
     provenance: Provenance
     warnings: list[ForecastWarning]
-    left_out: list[ProblemEntry]
+    left_out: list[Problem]
 
 
 class ForecastResponse(_ComputedResponse):

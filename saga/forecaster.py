@@ -313,12 +313,14 @@ class Forecaster(Summarised):
             "facts": self.facts.provenance(),
         }
 
-    def tax_rule(self, name: str) -> TaxRule:
-        """The tax rule in the bundle's money.
+    def tax_rule(self, name: str) -> TaxRule | None:
+        """The tax rule in the bundle's money; None: there is no tax.
 
         Raises UsageError if the bundle is in another currency, or the facts lack the rule's year.
         """
         money = self.transforms
+        if name == "none":
+            return None
         return resolve_tax(name, self.facts, money.price_year, money.currency)
 
     def wage_index(

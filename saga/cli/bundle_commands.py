@@ -11,7 +11,6 @@ import typer
 
 from saga.cli import console, options
 from saga.cli.inputs import Model, SplitReading, command_line
-from saga.cli.options import Only
 from saga.errors import BundleError, UsageError
 from saga.requests import Draws, ForecastRequest
 from saga.summaries import format_counts
@@ -110,7 +109,7 @@ def audit(
     bundle: options.Bundle,
     panel: options.Panel,
     reading: SplitReading,
-    draws: Annotated[Draws, Only("seed")],
+    draws: Annotated[Draws, "seed"],
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of audit.html and audit.json.", show_default="BUNDLE.audit"),
@@ -198,7 +197,7 @@ def report(
     ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Page to write: .html.")],
     reading: SplitReading,
-    model: Annotated[Model, Only("rollout", "threads")],
+    model: Annotated[Model, "rollout", "threads"],
     bundle: Annotated[
         Path | None,
         typer.Argument(
@@ -216,8 +215,8 @@ def report(
     store: Annotated[
         bool, typer.Option("--store", help="Store the results of --panel in the bundle.")
     ] = False,
-    request: Annotated[ForecastRequest, Only("horizons")] = ForecastRequest((1, 5, 10, 20, 30)),
-    draws: Annotated[Draws, Only("n_paths", "seed")] = Draws(200),
+    request: Annotated[ForecastRequest, "horizons"] = ForecastRequest((1, 5, 10, 20, 30)),
+    draws: Annotated[Draws, "n_paths", "seed"] = Draws(200),
     persons: options.TestPersons = None,
     min_cell: Annotated[
         int, typer.Option(min=1, help="Figures of fewer persons are not shown.")

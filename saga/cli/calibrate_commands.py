@@ -11,7 +11,6 @@ import typer
 
 from saga.cli import console, options
 from saga.cli.inputs import Delivery, Model, SplitReading, command_line, refuse_options
-from saga.cli.options import Only
 from saga.requests import CalibrationMethod, Draws
 from saga.summaries import count
 
@@ -30,7 +29,7 @@ def calibrate(
     bundle: options.Bundle,
     panel: options.Panel,
     reading: SplitReading,
-    model: Annotated[Model, Only("rollout", "threads")],
+    model: Annotated[Model, "rollout", "threads"],
     delivery: Delivery,
     out: options.OutBundle = None,
     method: Annotated[
@@ -41,7 +40,7 @@ def calibrate(
             show_default="cv+ if the bundle has members, else sets",
         ),
     ] = None,
-    draws: Annotated[Draws, Only("n_paths", "seed")] = Draws(200),
+    draws: Annotated[Draws, "n_paths", "seed"] = Draws(200),
     map_persons: Annotated[
         int,
         typer.Option(
@@ -155,7 +154,7 @@ def deliver(
         Path, typer.Option(help="Folder for the page, the table and the report of the delivery.")
     ],
     reading: SplitReading,
-    model: Annotated[Model, Only("threads")],
+    model: Annotated[Model, "threads"],
     delivery: Delivery,
     as_json: options.Json = False,
 ) -> None:

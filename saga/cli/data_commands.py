@@ -11,7 +11,6 @@ import typer
 
 from saga.cli import console, options
 from saga.cli.inputs import opened
-from saga.cli.options import Only
 from saga.errors import UsageError
 from saga.requests import Draws, Option
 
@@ -125,7 +124,7 @@ def _show(preview: MappingPreview, proposal: Proposal | None, *, as_json: bool) 
 
 
 _Persons = Annotated[int, typer.Option(min=1, help="Persons in the register.")]
-_Draws = Annotated[Draws, Only("seed")]
+_Draws = Annotated[Draws, "seed"]
 _Years = Annotated[
     Sequence[int], Option("First and last year of the panel.", least=1900, most=2200)
 ]

@@ -10,7 +10,6 @@ import typer
 
 from saga.cli import console, options
 from saga.cli.inputs import Model, SplitReading, command_line, refuse_options
-from saga.cli.options import Only
 from saga.errors import UsageError
 from saga.requests import Draws, ForecastRequest, Option
 
@@ -34,7 +33,7 @@ def evaluate(
     panel: options.Panel,
     out: Annotated[Path, typer.Option(help="Directory for metrics.parquet and the tables.")],
     reading: SplitReading,
-    model: Annotated[Model, Only("rollout", "threads")],
+    model: Annotated[Model, "rollout", "threads"],
     bundle: Annotated[
         Path | None,
         typer.Argument(
@@ -96,8 +95,8 @@ def evaluate(
             help="Directory of scores per person, before averaging.", show_default="OUT/scores"
         ),
     ] = None,
-    request: Annotated[ForecastRequest, Only("horizons")] = ForecastRequest((1, 5, 10, 20)),
-    draws: Annotated[Draws, Only("n_paths", "seed")] = Draws(200),
+    request: Annotated[ForecastRequest, "horizons"] = ForecastRequest((1, 5, 10, 20)),
+    draws: Annotated[Draws, "n_paths", "seed"] = Draws(200),
     persons: options.TestPersons = None,
     split: Annotated[
         Literal["person", "cohort"],
@@ -247,8 +246,8 @@ def vintages(
     panel: options.Panel,
     out: Annotated[Path, typer.Option(help="Folder of the vintages; complete ones are kept.")],
     reading: SplitReading,
-    draws: Annotated[Draws, Only("n_paths", "seed")] = Draws(200),
-    request: Annotated[ForecastRequest, Only("horizons")] = ForecastRequest((1, 2, 5, 10, 20)),
+    draws: Annotated[Draws, "n_paths", "seed"] = Draws(200),
+    request: Annotated[ForecastRequest, "horizons"] = ForecastRequest((1, 2, 5, 10, 20)),
     config: Annotated[
         str | None,
         typer.Option(
@@ -350,11 +349,11 @@ _Truth = Annotated[
 
 def pasts(
     out: Annotated[Path, typer.Argument(metavar="ROUND", help="Folder to write.")],
-    draws: Annotated[Draws, Only("seed")],
-    model: Annotated[Model, Only("bundle")],
+    draws: Annotated[Draws, "seed"],
+    model: Annotated[Model, "bundle"],
     persons: Annotated[int, typer.Option(min=1_000, help="Persons in the round.")] = 20_000,
     futures: Annotated[int, typer.Option(min=1, help="Futures of the economy.")] = 20,
-    request: Annotated[ForecastRequest, Only("horizons")] = ForecastRequest((1, 5, 10, 20)),
+    request: Annotated[ForecastRequest, "horizons"] = ForecastRequest((1, 5, 10, 20)),
     truth: _Truth = None,
     workers: options.Workers = 1,
     as_json: options.Json = False,

@@ -1,8 +1,9 @@
 """Options of a command, from the fields of the dataclasses that it takes.
 
-A command says `request: ForecastRequest`, and has an option for each field of it. Name, type,
-default, bounds and description come from the field: an `Option` of `saga.requests`, or an option of
-Typer. `heading` of its class is the heading of these options in help.
+A command says `request: ForecastRequest`, and has an option for each field of it, or for those that
+`Annotated[ForecastRequest, "horizons"]` names. Name, type, default, bounds and description come
+from the field: an `Option` of `saga.requests`, or an option of Typer. `heading` of its class is the
+heading of these options in help.
 """
 
 import functools
@@ -62,13 +63,6 @@ TestPersons = Annotated[
     int | None, typer.Option("--persons", min=1, help="Largest number of test persons.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
-
-
-class Only:
-    """The fields of a dataclass that a command has as options; the others have their defaults."""
-
-    def __init__(self, *names: str) -> None:
-        self.names = names
 
 
 def read_whole_numbers(text: str) -> tuple[int, ...]:
@@ -169,7 +163,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             options = [_parameter(parameter.name, parameter.annotation, parameter.default)]
         elif isinstance(kind, type) and is_dataclass(kind):
             default = kind() if parameter.default is inspect.Parameter.empty else parameter.default
-            shown = marks[0].names if marks else [entry.name for entry in fields(kind)]
+            shown = marks or [entry.name for entry in fields(kind)]
             options, objects[parameter.name] = _of_fields(default, shown)
         parameters += options
     for parameter in parameters:

@@ -9,7 +9,6 @@ import typer
 
 from saga.cli import console, options
 from saga.cli.inputs import Reading, show_warnings
-from saga.cli.options import Only
 from saga.errors import UsageError
 from saga.requests import PopulationRequest
 
@@ -38,13 +37,13 @@ _Weights = Annotated[
         show_default="all 1",
     ),
 ]
-_Columns = Annotated[Reading, Only("mapping", "prices", "facts")]
+_Columns = Annotated[Reading, "mapping", "prices", "facts"]
 _OF_PATHS = ("by", "compare", "events", "until", "rate", "tax", "inflow")  # not the last age
 
 
 def tables(
     scored: _Scored,
-    request: Annotated[PopulationRequest, Only(*_OF_PATHS)],
+    request: Annotated[PopulationRequest, *_OF_PATHS],
     out: Annotated[
         str,
         typer.Option(

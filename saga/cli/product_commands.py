@@ -19,7 +19,6 @@ from saga.cli.inputs import (
     show_warnings,
     write_output,
 )
-from saga.cli.options import Only
 from saga.requests import (
     Draws,
     ForecastRequest,
@@ -115,10 +114,10 @@ def pensions(
 def plot(
     source: options.Input,
     out: Annotated[Path, typer.Option(help="Page (.html) or picture (.svg, .png) to write.")],
-    model: Annotated[Model, Only("bundle", "threads")],
+    model: Annotated[Model, "bundle", "threads"],
     reading: ReadingUntil,
-    draws: Annotated[Draws, Only("scenario")],
-    request: Annotated[ForecastRequest, Only("horizons", "coverage")] = ForecastRequest(
+    draws: Annotated[Draws, "scenario"],
+    request: Annotated[ForecastRequest, "horizons", "coverage"] = ForecastRequest(
         coverage=(0.5, 0.8, 0.9)
     ),
     person: Annotated[

@@ -15,7 +15,6 @@ from saga.cli.inputs import (
     Recording,
     refuse_options,
 )
-from saga.cli.options import Only
 from saga.errors import UsageError
 from saga.requests import Draws, Product, Request
 from saga.summaries import format_counts
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 
 def score(
     context: typer.Context,
-    model: Annotated[Model, Only("bundle", "rollout")],
+    model: Annotated[Model, "bundle", "rollout"],
     request: Request,
     draws: Draws,
-    reading: Annotated[ReadingUntil, Only("mapping", "prices", "origin", "facts", "on_error")],
+    reading: Annotated[ReadingUntil, "mapping", "prices", "origin", "facts", "on_error"],
     ledger: Recording,
     source: Annotated[
         str | None,

@@ -11,7 +11,6 @@ import typer
 
 from saga.cli import console, options
 from saga.cli.inputs import Model
-from saga.cli.options import Only
 from saga.errors import UsageError
 
 
@@ -73,7 +72,7 @@ def work(
         Path,
         typer.Argument(envvar="SAGA_JOBS", metavar="JOBS", help="Folder of jobs of the service."),
     ],
-    model: Annotated[Model, Only("bundle", "rollout")],
+    model: Annotated[Model, "bundle", "rollout"],
     processes: Annotated[
         int | None,
         typer.Option(min=1, help="Processes that compute one job.", show_default="1"),

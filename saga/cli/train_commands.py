@@ -9,7 +9,6 @@ import typer
 
 from saga.cli import console, options
 from saga.cli.inputs import SplitReading, command_line, refuse_options
-from saga.cli.options import Only
 from saga.errors import UsageError
 from saga.requests import Draws
 
@@ -25,7 +24,7 @@ def train(
     panel: options.Panel,
     out: Annotated[Path, typer.Option(help="Bundle to write.")],
     reading: SplitReading,
-    draws: Annotated[Draws, Only("seed")],
+    draws: Annotated[Draws, "seed"],
     config: Annotated[
         str | None,
         typer.Option(
@@ -167,7 +166,7 @@ def circumstances(
     bundle: options.Bundle,
     panel: options.Panel,
     reading: SplitReading,
-    draws: Annotated[Draws, Only("seed")],
+    draws: Annotated[Draws, "seed"],
     out: options.OutBundle = None,
     steps: Annotated[
         int, typer.Option(min=1, help="Steps of training, of 256 persons each.")

@@ -31,8 +31,7 @@ class LifetimePlan(Plan[LifetimeRequest]):
 
     @property
     def _tax(self) -> TaxRule | None:
-        tax = self.request.tax
-        return None if tax == "none" else self.forecaster.tax_rule(tax)
+        return self.forecaster.tax_rule(self.request.tax)
 
     def blocks(self, piece: Panel, progress: Progress | None) -> Iterator[PieceOutput]:
         """The rows of a piece, values and taxes on all paths, and what is to be recorded."""

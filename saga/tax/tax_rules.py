@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,6 @@ from saga.errors import UsageError
 from saga.requests import law_year_of
 from saga.schema import PRICE_YEAR
 from saga.tax.swedish_tax import SwedishTax
-
-
-class Policy(Protocol):
-    """A tax rule of one year."""
-
-    def tax(self, earnings: Floats) -> Floats:
-        """Annual tax of annual earnings, both SEK of the rule's year; NaN stays NaN."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +48,6 @@ class PaperRule:
 
 
 @dataclass(frozen=True)
-class NoTax:
-    """No tax: net equals gross."""
-
-    def tax(self, earnings: Floats) -> Floats:
-        """Zero in the shape of `earnings`; NaN stays NaN."""
-        return earnings * 0.0
-
-
-@dataclass(frozen=True)
 class TaxRule:
     """A tax rule in the prices of a forecast.
 
@@ -76,7 +60,7 @@ class TaxRule:
     """
 
     name: str
-    policy: Policy
+    policy: SwedishTax | PaperRule
     law_year: int
     to_law_prices: float = 1.0
     marks: tuple[tuple[str, str], ...] = ()
@@ -95,9 +79,7 @@ class TaxRule:
         return self.policy.tax(amounts * self.to_law_prices) / self.to_law_prices
 
     def describe(self) -> dict[str, object]:
-        """What identifies the rule in a result; nothing for none."""
-        if isinstance(self.policy, NoTax):
-            return {}
+        """What identifies the rule in a result."""
         content: dict[str, object] = {
             "name": self.name,
             "law_year": self.law_year,
@@ -118,15 +100,13 @@ def resolve_tax(
     """The rule of a name, for earnings in a currency of `price_year`.
 
     `facts` are by default the shipped ones. Raises UsageError if they lack the year of the law or
-    its prices, or there is a tax and the currency is not SEK.
+    its prices, or the currency is not SEK.
     """
-    if name != "none" and currency != "SEK":
+    if currency != "SEK":
         raise UsageError(
             f"The tax rule {name!r} is for SEK, the amounts are in {currency}. Leave the tax out."
         )
     facts = facts or shipped_facts()
-    if name == "none":
-        return TaxRule("none", NoTax(), price_year)
     if name == "paper":
         return TaxRule("paper", PaperRule(), PRICE_YEAR, _factor(facts, price_year, PRICE_YEAR))
     year = law_year_of(name)

@@ -17,7 +17,6 @@ from saga.api.app import create_app
 from saga.api.codecs import CSV, parse_json
 from saga.api.problems import (
     ProblemDocument,
-    ProblemEntry,
     ProblemError,
     error_document,
     response_to,
@@ -45,7 +44,7 @@ def test_each_kind_of_error_has_its_status(kind: type[InputError], status: int) 
     body = ProblemDocument.model_validate_json(bytes(answer.body))
     assert (answer.status_code, body.status) == (status, status)
     assert answer.media_type == "application/problem+json"
-    assert body.problems == [ProblemEntry("rule", "Wrong", "Mend it", "earnings", "A1", 2001)]
+    assert body.problems == [Problem("rule", "Wrong", "Mend it", "earnings", "A1", 2001)]
 
 
 def _places(entry: Refusal) -> set[str | None]:

@@ -172,7 +172,7 @@ def test_swedish_tax_is_refused_for_another_currency(tiny_bundle: Path) -> None:
     foreign = Forecaster(
         replace(bundle, transforms={**bundle.transforms, "currency": "USD", "price_year": 2018})
     )
-    foreign.tax_rule("none")
+    assert foreign.tax_rule("none") is None
     with pytest.raises(UsageError, match="is for SEK"):
         foreign.tax_rule("se-2022")
 

@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from saga.cli import app, console
-from saga.cli.options import Only, with_options
+from saga.cli.options import with_options
 from saga.errors import UsageError
 from saga.requests import (
     REQUESTS,
@@ -123,7 +123,7 @@ def toy(line: str) -> Any:
     taken: list[object] = []
 
     def command(
-        product: Product, request: Request, draws: Annotated[Draws, Only("seed")] = Draws(200)
+        product: Product, request: Request, draws: Annotated[Draws, "seed"] = Draws(200)
     ) -> None:
         taken.extend((product, request, draws))
 

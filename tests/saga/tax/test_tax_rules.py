@@ -25,7 +25,7 @@ def test_the_pension_fee_starts_ends_and_rounds_as_the_law_states() -> None:
     assert fee.tolist() == [0, 1_400, 4_500, 4_600, 40_100, 40_100, 40_100]
 
 
-@pytest.mark.parametrize("name", ["none", "paper", "se-2020", "se-2022", "se-2026"])
+@pytest.mark.parametrize("name", ["paper", "se-2020", "se-2022", "se-2026"])
 def test_tax_keeps_the_shape_is_zero_at_zero_and_leaves_missing_years_missing(
     name: str,
 ) -> None:
@@ -41,7 +41,6 @@ def test_the_paper_rule_takes_its_three_rates_and_nothing_else() -> None:
     tax = tax_of(np.array([100_000.0, 554_900.0, 1_000_000.0]), "paper")
     ceiling = 0.07 * 8.07 * 71_000
     np.testing.assert_allclose(tax, [39_400.0, 0.394 * 554_900, 324_000 + 0.2 * 445_100 + ceiling])
-    assert float(np.max(tax_of(np.array([250_000.0]), "none"))) == 0.0
 
 
 def test_an_unknown_rule_and_negative_earnings_are_refused() -> None:
@@ -65,4 +64,3 @@ def test_a_description_states_law_prices_and_what_no_source_gives() -> None:
     assert content["law_year"] == 2025
     assert "'income_credit_most': 'E'" in str(content["not_published"])
     assert content["digest"] != resolve_tax("se-2026").describe()["digest"]
-    assert resolve_tax("none").describe() == {}
