@@ -2,9 +2,8 @@
 
 The file has only the hashes of the keys.
 
-One key a line: `NAME sha256:HEX holder=HOLDER scopes=SCOPE,SCOPE expires=TIME`. `revoked=TIME` ends
-a key and leaves its line for the record. A line without these entries is of an earlier version: the
-holder has the name of the key, which has all scopes and does not expire.
+One key a line: `NAME sha256:HEX holder=HOLDER scopes=SCOPE,SCOPE`, and if it expires
+`expires=TIME`. `revoked=TIME` ends a key and leaves its line for the record.
 
 A key has 256 random bits and cannot be guessed, so one round of SHA-256 is enough.
 """
@@ -94,8 +93,8 @@ class BearerKey:
         pairs = [entry.split("=", 1) for entry in match["rest"].split()]
         entries = dict(pairs)
         expires, revoked = entries.pop("expires", None), entries.pop("revoked", None)
-        holder = entries.pop("holder", match["name"])
-        scopes = entries.pop("scopes", ",".join(SCOPES)).split(",")
+        holder = entries.pop("holder", "")
+        scopes = entries.pop("scopes", "").split(",")
         if entries or len({name for name, _ in pairs}) < len(pairs):
             raise ValueError
         return cls(

@@ -59,12 +59,8 @@ class ComputeCall(Generic[OptionsT]):
     weights: pl.DataFrame | None = None
 
 
-@dataclass(frozen=True)
-class Computed:
-    """What a call has computed, and how its rows are written as JSON."""
-
-    result: Result
-    to_json: Callable[[], Mapping[str, Any]]
+# What a call has computed, and how its rows are written as JSON.
+Computed = tuple[Result, Callable[[], Mapping[str, Any]]]
 
 
 def check_body_type(request: Request) -> tuple[str, list[tuple[str, str]]]:
@@ -140,10 +136,10 @@ async def answer_call(
         call = await _read_call(request, service, caller, ticket, models)
         if call.options.records:
             check_recording(service, caller)
-        computed = await compute(call, ticket)
-        result = service.with_ledger_notes(computed.result, caller)
+        computed, to_json = await compute(call, ticket)
+        result = service.with_ledger_notes(computed, caller)
         if not call.options.records:
-            return await respond(accepted, call.people, result, computed.to_json)
+            return await respond(accepted, call.people, result, to_json)
     # The ledger is written after the call has left the queue, so that no other call waits for it.
     recorded = await record_issued(service, caller, result.issued)
     n_bands = 0 if getattr(call.options, "bands", None) is None else result.panel.n_persons
@@ -152,7 +148,7 @@ async def answer_call(
         provenance={**result.provenance, "recorded": asdict(recorded)},
         warnings=(*result.warnings, *recording_warnings(recorded, len(result.table) + n_bands)),
     )
-    return await respond(accepted, call.people, result, computed.to_json)
+    return await respond(accepted, call.people, result, to_json)
 
 
 async def _read_call(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -18,7 +18,7 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
-from saga.api.jobs.job_folders import JobCounts, State
+from saga.api.jobs.job_folders import State
 
 # Upper ends of the bins of durations, seconds.
 _DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -60,12 +60,20 @@ class JobMetrics:
             multiprocess_mode="livemostrecent",
         )
 
-    def update(self, counts: JobCounts, workers: int, *, is_up: bool) -> None:
-        """Set the metrics to what the folder has, and whether the queue's database answers."""
+    def update(
+        self,
+        by_state: Mapping[State, int],
+        oldest_seconds: float,
+        persons: int,
+        workers: int,
+        *,
+        is_up: bool,
+    ) -> None:
+        """Set the metrics to what the folder has (`JobFolders.counts`), and workers and queue."""
         for state in get_args(State):
-            self._jobs.labels(state).set(counts.by_state.get(state, 0))
-        self._oldest.set(counts.oldest_queued_seconds)
-        self._persons.set(counts.persons_pending)
+            self._jobs.labels(state).set(by_state.get(state, 0))
+        self._oldest.set(oldest_seconds)
+        self._persons.set(persons)
         self._workers.set(workers)
         self._up.set(is_up)
 

@@ -209,15 +209,6 @@ class JobFolder:
 
 
 @dataclass(frozen=True)
-class JobCounts:
-    """The jobs of a folder: how many by state, how long the oldest has waited, persons to do."""
-
-    by_state: Mapping[State, int]
-    oldest_queued_seconds: float
-    persons_pending: int
-
-
-@dataclass(frozen=True)
 class HolderJobs:
     """The jobs of a holder: how many wait or run, how many have ended, and the bytes of all."""
 
@@ -284,15 +275,15 @@ class JobFolders:
         n_bytes = sum(job.n_bytes for job in of_holder) + sum(job.folder.size() for job in waiting)
         return HolderJobs(len(waiting), len(of_holder), n_bytes)
 
-    def counts(self) -> JobCounts:
-        """How many jobs there are by state, how long the oldest one waits, and persons to do."""
+    def counts(self) -> tuple[Mapping[State, int], float, int]:
+        """How many jobs there are by state, seconds that the oldest one waits, persons to do."""
         ended, jobs = self._ended_and_unfinished()
         arrivals = [
             datetime.fromisoformat(job.order.created).timestamp()
             for job in jobs
             if job.state == "queued"
         ]
-        return JobCounts(
+        return (
             Counter(job.state for job in ended) + Counter(job.state for job in jobs),
             max(0.0, time.time() - min(arrivals)) if arrivals else 0.0,
             sum(

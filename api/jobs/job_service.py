@@ -107,7 +107,7 @@ class JobService:
                 is_up = True
             except QueueError:
                 is_up = False
-            self._metrics.update(counts, count_workers(self.folders.workers), is_up=is_up)
+            self._metrics.update(*counts, count_workers(self.folders.workers), is_up=is_up)
             await asyncio.sleep(_MEASURE_SECONDS)
 
     async def _keep_worker(self, number: int) -> NoReturn:

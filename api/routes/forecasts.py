@@ -72,9 +72,7 @@ async def post_forecasts(request: Request) -> Response:
         result = plan.result(outputs, call.people.compared)
         explain = reason if plan.in_force is None else plan.in_force.reason
         ids = call.people.person_ids
-        return Computed(
-            result, lambda: {"forecasts": _forecasts_json(result.table, ids, typed, explain)}
-        )
+        return (result, lambda: {"forecasts": _forecasts_json(result.table, ids, typed, explain)})
 
     return await answer_call(request, (ForecastBody, ForecastOptions), compute)
 

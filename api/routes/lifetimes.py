@@ -70,7 +70,7 @@ async def post_lifetimes(request: Request) -> Response:
         lifetimes = plan.result(outputs, call.people.compared)
         assert isinstance(lifetimes, Lifetimes)
         ids, decimals = call.people.person_ids, plan.decimals
-        return Computed(lifetimes, lambda: _lifetimes_json(lifetimes, ids, typed, decimals))
+        return lifetimes, lambda: _lifetimes_json(lifetimes, ids, typed, decimals)
 
     return await answer_call(request, (LifetimeBody, LifetimeOptions), compute)
 

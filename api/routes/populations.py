@@ -99,7 +99,7 @@ async def post_populations(request: Request) -> Response:
         )
         groups = next(each for each in outputs if isinstance(each, Result))
         service.count_computed("populations", n_persons, n_paths, n_simulated)
-        return Computed(groups, lambda: _groups_json(groups.table))
+        return groups, lambda: _groups_json(groups.table)
 
     models = PopulationBody, PopulationOptions
     return await answer_call(request, models, compute_call)

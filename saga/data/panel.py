@@ -20,8 +20,6 @@ from saga.errors import InputError, Problem, UsageError
 from saga.schema import PRICE_YEAR, Column, Kind, polars_schema
 from saga.summaries import Summarised, Summary, count, format_counts
 
-# Both are needed to distinguish death and emigration from missing years.
-EXIT_LABELS = {"exit_year", "exit_reason"}
 FLOOR = 24_150.0  # half a price base amount of 2022, in SEK
 SIMULATED_ID = "saga-"  # start of the id of every panel that `saga register` generates
 UNNAMED_PANEL = "panel"  # id of a panel that was read without a mapping
@@ -43,7 +41,6 @@ class PanelMeta:
             the source has families.
         present: Columns of the panel that the source has.
         simulated: Whether the persons are those of a generated register.
-        has_exit: Whether deaths and emigrations are observed.
         ignored: Columns of the source that were not used.
         unread: Files beside those of the source that seem to be tables, and were not read.
         excluded: Rows that the panel does not cover, by rule.
@@ -69,7 +66,6 @@ class PanelMeta:
     extra: tuple[Column, ...] = ()
     present: tuple[str, ...] = ()
     simulated: bool = False
-    has_exit: bool = False
     ignored: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     excluded: Mapping[str, int] = field(default_factory=dict)
@@ -260,9 +256,7 @@ class Panel(Summarised):
                 for name, dtype in schema.items()
             ]
         )
-        present = meta.present or present
-        has_exit = EXIT_LABELS <= set(present)
-        return cls(sort_rows(full), replace(meta, present=present, has_exit=has_exit))
+        return cls(sort_rows(full), replace(meta, present=meta.present or present))
 
 
 @cache

@@ -373,7 +373,7 @@ def test_jobs_that_have_ended_are_read_once(
     monkeypatch.setattr(job_folders, "read_json", None)
     assert folders.of_holder("one") == after == HolderJobs(0, 1, folder.size())
     assert folders.of_holder("two") == HolderJobs(0, 0, 0)
-    assert folders.counts().by_state == {"failed": 1}
+    assert folders.counts()[0] == {"failed": 1}
 
 
 def test_a_holder_keeps_a_bounded_number_of_jobs_that_have_ended(

@@ -13,7 +13,6 @@ import pytest
 import structlog
 from saga.api.app import create_app
 from saga.api.key_file import (
-    SCOPES,
     BearerKey,
     add_key,
     find_key,
@@ -33,6 +32,7 @@ from tests.keys import make_keys
 from tests.waiting import awaited
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
+LINE = f"a sha256:{'a' * 64} holder=a scopes=forecast"
 
 
 def test_a_key_is_recognised_by_its_hash() -> None:
@@ -55,11 +55,6 @@ def test_a_line_has_all_that_a_key_is() -> None:
     _, key = new_key("a-2", holder="a", scopes=("metrics", "forecast"), expires=NOW)
     assert key.scopes == ("forecast", "metrics")
     assert BearerKey.parse(key.line) == key
-
-
-def test_a_line_of_an_earlier_version_is_its_own_holder_with_all_scopes() -> None:
-    (key,) = parse_keys(f"# made long ago\n\nanalyst sha256:{'a' * 64}\n")
-    assert (key.holder, key.scopes, key.expires, key.revoked) == ("analyst", SCOPES, None, None)
 
 
 def test_a_key_ends_when_it_expires_or_is_revoked() -> None:
@@ -104,14 +99,16 @@ def test_revoking_keeps_the_line_and_the_other_keys(tmp_path: Path) -> None:
         "# nothing\n",
         "analyst plain-SENTINEL\n",
         "a sha256:SENTINEL\n",
-        f"a sha256:{'a' * 64} scopes=SENTINEL\n",
-        f"a sha256:{'a' * 64} expires=SENTINEL\n",
-        f"a sha256:{'a' * 64} SENTINEL\n",
-        f"a sha256:{'a' * 64} other=SENTINEL\n",
-        f"a sha256:{'a' * 64} holder=a holder=SENTINEL\n",
-        f"# a comment\x0bb\u2028SENTINEL sha256:{'a' * 64}\n",
-        f"a sha256:{'a' * 64}SENTINEL\n",
-        f"a sha256:{'a' * 64}\na sha256:{'b' * 64}\n",
+        f"{LINE.removesuffix(' scopes=forecast')}\n",
+        f"a sha256:{'a' * 64} scopes=forecast\n",
+        f"a sha256:{'a' * 64} holder=a scopes=SENTINEL\n",
+        f"{LINE} expires=SENTINEL\n",
+        f"{LINE} SENTINEL\n",
+        f"{LINE} other=SENTINEL\n",
+        f"{LINE} holder=SENTINEL\n",
+        f"# a comment\x0bb\u2028SENTINEL sha256:{'a' * 64} holder=a scopes=forecast\n",
+        f"a sha256:{'a' * 64}SENTINEL holder=a scopes=forecast\n",
+        f"{LINE}\na sha256:{'b' * 64} holder=a scopes=forecast\n",
     ],
 )
 def test_a_bad_key_file_is_refused_without_repeating_it(tmp_path: Path, text: str) -> None:

@@ -410,7 +410,8 @@ def deaths_next_year(
     `person` is the row of each row of `known_states(panel)`, `year` its year; column 0 is the first
     of these years. `shape` is (n, T).
     """
-    if not panel.meta.has_exit:
+    # Both are needed to distinguish death and emigration from missing years.
+    if not {"exit_year", "exit_reason"} <= set(panel.meta.present):
         return None
     exits = (
         panel.frame.group_by("person_id", maintain_order=True)

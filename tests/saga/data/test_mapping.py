@@ -494,7 +494,6 @@ def test_yearly_lisa_tables_become_a_panel(tmp_path: Path) -> None:
     assert {name: last[name] for name in expected_last} == expected_last
     assert panel.meta.ignored == ("DispInk",)
     assert panel.meta.panel_id == "lisa"
-    assert not panel.meta.has_exit
 
 
 def test_a_file_name_with_two_years_has_none(tmp_path: Path) -> None:

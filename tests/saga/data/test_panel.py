@@ -42,13 +42,6 @@ def test_a_panel_is_equal_to_itself_and_a_key() -> None:
     assert panel.digest == other.digest
 
 
-def test_exit_is_known_only_with_both_labels() -> None:
-    labels = {"exit_year": pl.lit(2010), "exit_reason": pl.lit("dead")}
-    for names in (["exit_year"], ["exit_reason"], list(labels)):
-        frame = _rows().with_columns(**{name: labels[name] for name in names})
-        assert Panel.of(frame, PanelMeta("x")).meta.has_exit == (len(names) == 2)
-
-
 def test_selecting_persons_keeps_their_rows_and_the_meaning() -> None:
     panel = Panel.of(_rows(), PanelMeta("x", currency="USD", floor=None))
     one = panel.only(["1"])

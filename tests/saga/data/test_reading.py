@@ -389,7 +389,6 @@ def test_an_exit_given_in_one_row_applies_to_all_rows_of_the_person() -> None:
         panel.frame.select("exit_year", "exit_reason").rows()
         == [(2004, "emigrated")] * 3 + [(None, None)] * 3
     )
-    assert panel.meta.has_exit
 
 
 def test_a_folder_without_or_with_mixed_data_is_refused(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_earnings_after_death_are_zero_and_deaths_are_counted(panel_from: Make) 
     dies = rng.geometric(0.02, n)
     earnings[np.arange(28) >= dies[:, None]] = np.nan
     exit_year = np.where(dies < 28, 1995 + dies, 9999)
-    meta = PanelMeta("mortal", has_exit=True)
+    meta = PanelMeta("mortal", present=("exit_year", "exit_reason"))
     panel = panel_from(
         earnings,
         np.full(n, 1965),

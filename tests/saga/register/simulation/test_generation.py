@@ -49,7 +49,6 @@ def test_panel_can_be_read_by_its_contract(register: Path) -> None:
     rows = json.loads((register / "register.json").read_text())["rows"]
     assert panel.frame.height == rows
     assert panel.frame["person_id"].n_unique() == PERSONS
-    assert panel.meta.has_exit
 
 
 def test_futures_are_of_the_same_people_and_differ_between_draws(register: Path) -> None:
