@@ -168,20 +168,20 @@ class Quotas:
     """Counts the calls of each holder.
 
     Args:
-        per_minute: Calls of a holder a minute; None sets no quota.
+        per_minute: Calls of a holder a minute.
         clock: Seconds, the same in all processes.
         shared: Folder in which the processes of one service count together; None: in memory.
     """
 
     def __init__(
         self,
-        per_minute: int | None,
+        per_minute: int,
         clock: Callable[[], float] = time.monotonic,
         *,
         shared: Path | None = None,
     ) -> None:
         self._per_minute, self._clock = per_minute, clock
-        self._rate = (per_minute or 0) / 60
+        self._rate = per_minute / 60
         self._capacity = max(1.0, self._rate * _BURST_SECONDS)
         self._cleared = clock()
         self._buckets = sqlite3.connect(
@@ -200,8 +200,6 @@ class Quotas:
 
         Raises ProblemError 429 if the quota is used up; Retry-After says when a call is possible.
         """
-        if self._per_minute is None:
-            return {}
         now = self._clock()
         if now - self._cleared > _BURST_SECONDS:
             self._buckets.execute("DELETE FROM buckets WHERE time < ?", (now - self._fill_seconds,))

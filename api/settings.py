@@ -117,7 +117,7 @@ class Settings(BaseSettings):
         int, Field(ge=1, description="Most calls at a time; more get 503 before they are read")
     ] = 64
     quota: Annotated[
-        int | None, Field(ge=1, description="POST calls of one holder a minute; more get 429")
+        int, Field(ge=1, description="POST calls of one holder a minute; more get 429")
     ] = 6_000
     database: Annotated[
         SecretStr | None,

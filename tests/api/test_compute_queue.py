@@ -182,7 +182,3 @@ def test_a_quota_refills_with_time_and_is_apart_by_holder() -> None:
     quotas.take("A")
     with pytest.raises(ProblemError):
         quotas.take("A")
-
-
-def test_without_a_quota_no_call_is_refused() -> None:
-    assert list(map(Quotas(None).take, "AAA")) == [{}, {}, {}]
