@@ -14,7 +14,8 @@ same in any batch, order, engine or worker, for three reasons:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -45,7 +46,8 @@ from saga.simulation.steppers import Records, choose_stepper
 
 MAX_STEPS = MAX_AGE - MIN_AGE
 GROUP_ROWS = 4_096  # paths advanced together: eight persons with 500 paths each
-# So few persons are computed one by one until `_rows_are_independent` is known, which takes longer.
+# So few persons, in one call or several, are computed one by one before `_rows_are_independent` is
+# tested, which takes longer.
 FEW_PERSONS = 32
 VECTOR = 32  # numbers per iteration of elementwise loops: two registers of 512 bits
 _REUSED_BYTES = 31 * 2**20  # below the 32 MiB from which glibc never reuses memory
@@ -54,6 +56,7 @@ _REUSED_BYTES = 31 * 2**20  # below the 32 MiB from which glibc never reuses mem
 # Persons, rows of each, shape of the weight, whether there is a bias, whether it is `Affine`.
 _ProductShape = tuple[int, int, int, int, bool, bool]
 _independent: dict[_ProductShape, bool] = {}  # products that `_rows_are_independent` has tested
+_untested: Counter[frozenset[_ProductShape]] = Counter()  # persons computed one by one
 
 
 @dataclass(frozen=True)
@@ -277,18 +280,20 @@ def persons_per_group(
 ) -> int:
     """Persons to compute together, of `n_persons` in all; `rows` has the rows of one in a product.
 
-    1 if the rows are not independent, and for few persons while this has not been tested.
+    1 if the rows are not independent, and until this is tested, which it is after a few persons.
     """
     size = max(1, GROUP_ROWS // max(rows))
     shapes = _product_shapes(modules, rows, size)
-    if n_persons <= FEW_PERSONS and not shapes <= _independent.keys():
-        return 1
+    if not shapes <= _independent.keys():
+        _untested[shapes] += n_persons
+        if _untested[shapes] <= FEW_PERSONS:
+            return 1
     return size if _rows_are_independent(shapes) else 1
 
 
 def _product_shapes(
     modules: Iterable[torch.nn.Module], rows: Sequence[int], n_persons: int
-) -> set[_ProductShape]:
+) -> frozenset[_ProductShape]:
     """The products of the modules for a group of persons, who have `rows` rows each."""
     layers = [layer for module in modules for layer in module.modules()]
     shapes = {
@@ -299,10 +304,10 @@ def _product_shapes(
     lstm = [layer for layer in layers if isinstance(layer, torch.nn.LSTM)]
     shapes |= {(4 * layer.hidden_size, layer.input_size, True, False) for layer in lstm}
     n_persons = max(2, n_persons)  # as in a group: large products use other kernels
-    return {(n_persons, n, *shape) for n in (*rows, MAX_STEPS + 1) for shape in shapes}
+    return frozenset((n_persons, n, *shape) for n in (*rows, MAX_STEPS + 1) for shape in shapes)
 
 
-def _rows_are_independent(shapes: set[_ProductShape]) -> bool:
+def _rows_are_independent(shapes: Set[_ProductShape]) -> bool:
     """Whether products give the rows of a person the same bits alone and with other persons.
 
     Tested once on this machine, with one thread in a product as in simulations.

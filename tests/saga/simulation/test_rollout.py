@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
 from typing import get_args
@@ -254,3 +255,13 @@ def test_products_whose_rows_depend_on_other_rows_are_detected(
     )
     monkeypatch.setattr(rollout_module, "_independent", {})
     assert build_rollout(network).group_size(1_000) == 1
+
+
+def test_persons_who_come_in_small_pieces_are_computed_together_after_the_first(
+    network: Saga, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service computes a panel in pieces of some persons, a new rollout for each."""
+    monkeypatch.setattr(rollout_module, "_independent", {})
+    monkeypatch.setattr(rollout_module, "_untested", Counter())
+    sizes = [build_rollout(network).group_size(20) for _ in range(3)]
+    assert sizes[0] == 1 < sizes[1] == sizes[2]
