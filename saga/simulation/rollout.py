@@ -15,7 +15,7 @@ same in any batch, order, engine or worker, for three reasons:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -47,7 +47,7 @@ from saga.simulation.steppers import Records, choose_stepper
 MAX_STEPS = MAX_AGE - MIN_AGE
 GROUP_ROWS = 4_096  # paths advanced together: eight persons with 500 paths each
 # So few persons, in one call or several, are computed one by one before `_rows_are_independent` is
-# tested, which takes longer.
+# known, which takes longer.
 FEW_PERSONS = 32
 VECTOR = 32  # numbers per iteration of elementwise loops: two registers of 512 bits
 _REUSED_BYTES = 31 * 2**20  # below the 32 MiB from which glibc never reuses memory
@@ -141,8 +141,9 @@ class Rollout:
         A larger group shares the fixed cost of a year; a smaller one fits into the processor's
         cache.
         """
-        modules = (self.network, self.head, *self.step_modules)
-        return persons_per_group(modules, [len(self.columns)], n_persons)
+        return persons_per_group(
+            (self.network, self.head, *self.step_modules), [len(self.columns)], n_persons
+        )
 
     @torch.inference_mode()
     def simulate(
@@ -284,11 +285,13 @@ def persons_per_group(
     """
     size = max(1, GROUP_ROWS // max(rows))
     shapes = _product_shapes(modules, rows, size)
-    if not shapes <= _independent.keys():
+    if untested := shapes - _independent.keys():
         _untested[shapes] += n_persons
         if _untested[shapes] <= FEW_PERSONS:
             return 1
-    return size if _rows_are_independent(shapes) else 1
+        with single_threaded():  # as in simulations
+            _independent.update((shape, _rows_are_independent(*shape)) for shape in untested)
+    return size if all(_independent[shape] for shape in shapes) else 1
 
 
 def _product_shapes(
@@ -307,20 +310,10 @@ def _product_shapes(
     return frozenset((n_persons, n, *shape) for n in (*rows, MAX_STEPS + 1) for shape in shapes)
 
 
-def _rows_are_independent(shapes: Set[_ProductShape]) -> bool:
-    """Whether products give the rows of a person the same bits alone and with other persons.
-
-    Tested once on this machine, with one thread in a product as in simulations.
-    """
-    with single_threaded():
-        for shape in shapes - _independent.keys():
-            _independent[shape] = _product_rows_are_independent(*shape)
-    return all(_independent[shape] for shape in shapes)
-
-
-def _product_rows_are_independent(
+def _rows_are_independent(
     n_persons: int, rows: int, out: int, size: int, bias: bool, affine: bool
 ) -> bool:
+    """Whether a product gives the rows of a person the same bits alone and with other persons."""
     generator = torch.Generator().manual_seed(0)
     x, weight, shift = (
         torch.randn(shape, generator=generator)
