@@ -4,7 +4,7 @@
 import { endOthers, startCall } from "./calls.js";
 import { drawFan, drawLifetime, drawZero, hasUntested, lifetimeParts, QUANTILES, topAmount, topDensity } from "./charts.js";
 import { choose, element, fillSelect, valuesOf } from "./elements.js";
-import { changePerson, formatRecord, hasColumn, isSameRecord, OWN, parsePersons, readText, readYear, steadyValue } from "./records.js";
+import { changePerson, formatRecord, hasColumn, isSameRecord, lastValue, OWN, parsePersons, readText, readYear } from "./records.js";
 import { about, describeChange, describeLifetime, describePerson, describeYear, explainRise, SCENARIOS, sentenceYear, setText, share } from "./sentences.js";
 
 const FIELDS = ["birth_year", "sex", "education_level"];
@@ -72,7 +72,7 @@ export function linkOptions() {
 function showExample() {
   const person = examples.get(element("example").value);
   if (!person) return;
-  for (const name of FIELDS) element(name).value = steadyValue(person, name) ?? "";
+  for (const name of FIELDS) element(name).value = lastValue(person, name) ?? "";
   fillRecord(formatRecord(person, ["person_id", ...FIELDS]));
 }
 
@@ -99,7 +99,7 @@ function openFields() {
   for (const name of FIELDS) {
     const field = element(name);
     const isOfRecord = person !== null && hasColumn(person, name);
-    if (isOfRecord) field.value = steadyValue(person, name) ?? "";
+    if (isOfRecord) field.value = lastValue(person, name);
     field.disabled = isOfRecord;
   }
   filled = new Set(FIELDS);

@@ -4,7 +4,7 @@
 import { endOthers, startCall } from "./calls.js";
 import { drawBand, drawLifetimeRows } from "./charts.js";
 import { choose, element, fillSelect, valuesOf } from "./elements.js";
-import { parseEntrants, parsePersons, readText } from "./records.js";
+import { hasColumn, lastValue, parseEntrants, parsePersons, readText } from "./records.js";
 import { describeGap, describeScenario, describeTotal, figureText, SCENARIOS } from "./sentences.js";
 
 const REQUIRED = ["person_id", "year", "birth_year", "earnings"]; // of a file
@@ -12,6 +12,7 @@ const PAIR = ["compare", "against"];
 const GROUPS = ["by", "within"];
 export const INPUTS = ["persons", ...GROUPS, ...PAIR, "until", "scenario", "paths", "joining"];
 const COMPUTED = { age: "age, ten years", cohort: "birth, ten years", birth_year: "year of birth" };
+const SAID = { age: "aged ", cohort: "born ", birth_year: "born " }; // before a level, which is a number
 const EXAMPLE = "example";
 const LAST_AGE = 64;
 const MOST_CHARTS = 12; // of groups; the table has all
@@ -30,7 +31,8 @@ export function listen({ update, ask, fail }) {
   element("joining-file").addEventListener("change", () => readJoining().then((isRead) => isRead && ask(), fail));
   for (const id of INPUTS) {
     element(id).addEventListener("change", () => {
-      if (id === "by" || id === "persons") fillPair();
+      if (id === "persons") fillGroups();
+      if (id === "by") fillPair();
       update();
     });
   }
@@ -39,17 +41,13 @@ export function listen({ update, ask, fail }) {
 /** Fills the selections, and reads the example if its currency is that of the bundle. */
 export async function load(read) {
   service = read;
-  const categories = [...service.columns, ...(service.extra ?? [])].filter((column) => column.kind === "category").map(({ name }) => name);
-  const first = ["sex", "education_level", ...Object.keys(COMPUTED)];
-  const groups = [...first, ...categories.filter((name) => !first.includes(name))].map((name) => [name, COMPUTED[name] ?? words(name)]);
-  fillSelect("by", [["", "no groups"], ...groups]);
-  fillSelect("within", [["", "no further groups"], ...groups]);
-  choose("by", "sex");
   if (service.model.currency === "SEK") {
     const persons = parsePersons(await (await fetch("explorer/example_panel.csv")).text(), service.columns);
     panels.set(EXAMPLE, { name: `Example: ${persons.size} simulated persons`, persons: [...persons.values()], answers: new Map() });
   }
   fillPanels();
+  fillGroups();
+  choose("by", "sex");
 }
 
 /** Fills the form from an entry of the tab's history, or from an address; says what is missing for a forecast. */
@@ -58,6 +56,7 @@ export function restore(entry, link) {
   // Of groups without codes only an answer tells all levels.
   if (form.against && !codesOf(form.by) && !levels.has(form.by)) levels.set(form.by, PAIR.map((id) => form[id]).filter(Boolean));
   for (const id of INPUTS) {
+    if (id === GROUPS[0]) fillGroups();
     if (id === PAIR[0]) fillPair();
     choose(id, form[id]);
   }
@@ -92,7 +91,7 @@ async function readFile() {
   panels.set("file", { name: persons ? `${file.name}: ${persons.length} persons` : file.name, persons, table: isTable ? file : undefined, answers: new Map() });
   fillPanels();
   choose("persons", "file");
-  fillPair();
+  fillGroups();
   return true;
 }
 
@@ -109,13 +108,25 @@ async function readJoining() {
   return true;
 }
 
+/** Offers the groups of the chosen panel: categories that somebody's record has; of a table all, because it is not read here. */
+function fillGroups() {
+  const persons = panels.get(element("persons").value)?.persons;
+  const categories = [...service.columns, ...(service.extra ?? [])].filter((column) => column.kind === "category").map(({ name }) => name);
+  const first = ["sex", "education_level", ...Object.keys(COMPUTED)];
+  const groups = [...first, ...categories.filter((name) => !first.includes(name))]
+    .filter((name) => COMPUTED[name] || !persons || persons.some((person) => hasColumn(person, name)))
+    .map((name) => [name, COMPUTED[name] ?? words(name)]);
+  fillSelect("by", [["", "no groups"], ...groups]);
+  fillSelect("within", [["", "no further groups"], ...groups]);
+  fillPair();
+}
+
 /** Offers the levels of the first group for a comparison: the codes that the panel has, or those of the last answer. */
 function fillPair() {
   const by = element("by").value;
   const codes = codesOf(by);
   const persons = panels.get(element("persons").value)?.persons;
-  const last = (person) => person[by] ?? person.history.findLast((year) => year[by] !== undefined)?.[by];
-  const present = codes && persons ? new Set(persons.map(last)) : null;
+  const present = codes && persons ? new Set(persons.map((person) => lastValue(person, by))) : null;
   const known = codes ? codes.filter((code) => !present || present.has(code)) : levels.get(by) ?? [];
   const isOther = known.join() !== [...element("against").options].map((option) => option.value).join();
   fillSelect("compare", [["", "nothing"], ...known.map((level) => [level, words(level)])]);
@@ -245,7 +256,8 @@ function contentOf(answers, panel, by, pair, scenario, hasJoined) {
 function cellsOf(rows) {
   const cells = d3.groups(rows.filter((row) => row.statistic === "persons"), (row) => keyOf("", row)).map(([, of]) => ({
     group: of[0].group,
-    label: Object.values(of[0].group).filter((level) => level !== TOTAL).map(words).join(", ") || "all",
+    label: Object.entries(of[0].group).filter(([, level]) => level !== TOTAL)
+      .map(([name, level]) => `${SAID[name] ?? ""}${words(level)}`).join(", ") || "all",
     suppressed: of[0].suppressed,
     isEmpty: of.every((row) => row.value === 0),
   }));

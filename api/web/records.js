@@ -136,10 +136,9 @@ export function formatRecord(person, hidden) {
   return d3.csvFormat(person.history.map((year) => ({ ...person, ...year })), columns);
 }
 
-/** Columns in which all years of a person agree, such as education_level. */
-export function steadyValue(person, name) {
-  const values = new Set(person.history.map((year) => year[name]).filter((value) => value !== undefined));
-  return person[name] ?? (values.size === 1 ? [...values][0] : undefined);
+/** The last known value of a column in a person's record. */
+export function lastValue(person, name) {
+  return person[name] ?? person.history.findLast((year) => year[name] !== undefined)?.[name];
 }
 
 /** A copy of a person with another education in all years, or with no earnings in one year. */

@@ -137,6 +137,20 @@ def test_groups_under_ten_persons_are_hidden_and_named(
 
 
 @pytest.mark.thorough
+def test_groups_are_those_of_the_file(
+    service: Running, visit: Callable[..., Page], tmp_path: Path
+) -> None:
+    page = visit(service.url + OWN + "&by=sex")
+    rows = panel_of(12, 12).select("person_id", "year", "birth_year", "earnings")
+    upload(page, rows, tmp_path / "four.csv")
+    offered = page.eval_on_selector_all("#by option", "all => all.map(each => each.value)")
+    assert offered == ["", "age", "cohort", "birth_year"]
+    assert page.locator("#figures figcaption").nth(1).inner_text().startswith("Mean earnings: all")
+    page.select_option("#by", "cohort")
+    page.wait_for_selector("#answer :text('born 19')", timeout=TIMEOUT)
+
+
+@pytest.mark.thorough
 def test_what_is_wrong_with_a_file_is_said_without_its_amounts(
     service: Running, browser: Any, tmp_path: Path
 ) -> None:
