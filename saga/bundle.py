@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -337,7 +337,7 @@ def describe_schema(transforms: Mapping[str, Any] = MappingProxyType({})) -> dic
     columns = [
         {
             name.removesuffix("_name"): list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(column).items()
+            for name, value in vars(column).items()
         }
         for column in schema.COLUMNS
     ]

@@ -151,7 +151,7 @@ def calibration_method(table: pl.DataFrame | None) -> CalibrationMethod | None:
     """The method of a calibration table, None without a table."""
     if table is None:
         return None
-    kinds = set(table["kind"])
+    kinds = set(table["kind"].unique())
     methods: dict[str, CalibrationMethod] = {"cqr": "cqr", FOLD: "cv+"}
     return next((methods[kind] for kind in methods if kind in kinds), "sets")
 
