@@ -26,7 +26,7 @@ from saga.api.openapi import HEADER_TEXTS, body_components
 from saga.api.problems import ProblemError
 from saga.api.refusals import refused
 from saga.api.routes import OPEN_ROUTERS, ROUTERS
-from saga.api.security import KeyStore, check_exposure, check_local, identify
+from saga.api.security import KEY, KeyStore, check_exposure, check_local, identify
 from saga.api.service import Service
 from saga.api.settings import Settings
 from starlette.datastructures import Headers
@@ -210,8 +210,11 @@ class RequestMonitor:
             headers = Headers(scope=scope)
             if "transfer-encoding" in headers and "content-length" in headers:
                 raise refused("two-lengths")
+            key = None if self._key_store is None else self._key_store.find(headers)
             if self._key_store is None:
                 check_local(headers, self._service.settings.origins)
+            scope[KEY] = key
+            await self._service.start_in_turn("" if key is None else key.holder)
             await self._app(scope, receive, send_and_note_status)
         except ProblemError as error:
             await problems.response_to(error)(scope, receive, send_and_note_status)

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security.utils import get_authorization_scheme_param
 from saga.api.key_file import (
     OPERATOR,
     BearerKey,
@@ -36,6 +37,7 @@ from structlog.typing import FilteringBoundLogger
 from saga.errors import Problem, UsageError
 
 _READ_AGAIN_SECONDS = 1.0
+KEY = "saga.key"  # entry of a request's scope: the key that the call has, if it is known
 GRACE_SECONDS = 60.0  # for which the last keys are accepted if the file is missing or damaged
 
 
@@ -61,13 +63,16 @@ class KeyStore:
 
         Raises ProblemError 503 after that.
         """
-        now = time.monotonic()
-        if now >= self._next_reading:
-            self._next_reading = now + _READ_AGAIN_SECONDS
-            self._read_again(now)
+        now = self._read_again()
         if self._failed_since is not None and now - self._failed_since >= grace:
             raise refused("keys")
         return self._keys
+
+    def find(self, headers: Headers) -> BearerKey | None:
+        """The key of a call as it was read last; None without one, or if it is not known."""
+        self._read_again()
+        _, secret = get_authorization_scheme_param(headers.get("authorization"))
+        return find_key(self._keys, secret)
 
     def accepts(self, key: BearerKey) -> bool:
         """Whether a key that was accepted before still is."""
@@ -96,7 +101,12 @@ class KeyStore:
             for task in [task for task in self._calls if self.has_ended(task)]:
                 task.cancel()
 
-    def _read_again(self, now: float) -> None:
+    def _read_again(self) -> float:
+        """Read the file if that is due; the time."""
+        now = time.monotonic()
+        if now < self._next_reading:
+            return now
+        self._next_reading = now + _READ_AGAIN_SECONDS
         try:
             text = read_key_text(self._path)
             if text != self._text:
@@ -109,6 +119,7 @@ class KeyStore:
                 problems = [str(problem) for problem in error.problems]
                 self._log.error("keys_not_read", wrong=error.args[0], problems=problems)
                 self._failed_since = now
+        return now
 
 
 @lru_cache(maxsize=32)  # each call without keys asks
@@ -169,7 +180,8 @@ class _Identification(HTTPBearer):
         if store is None:
             caller = OPERATOR
         else:
-            key = _active_key(store.keys(), await super().__call__(request))
+            store.keys()  # raises, if the file has failed for long
+            key = _active(request.scope[KEY], await super().__call__(request))
             store.note_call(key)
             caller = Caller(key.holder, key.name, key.scopes)
         name = {} if caller.key is None else {"key": caller.key}
@@ -214,12 +226,9 @@ def check_scope(caller: Caller, *scopes: Scope) -> None:
         raise refused("scope", {"needed": " or ".join(scopes)})
 
 
-def _active_key(
-    keys: Sequence[BearerKey], credentials: HTTPAuthorizationCredentials | None
-) -> BearerKey:
+def _active(key: BearerKey | None, credentials: HTTPAuthorizationCredentials | None) -> BearerKey:
     if credentials is None:
         raise refused("no-key")
-    key = find_key(keys, credentials.credentials)
     status = "unknown" if key is None else key.status(datetime.now(UTC))
     if key is None or status != "active":
         states = {"expired": "has expired", "revoked": "was revoked"}

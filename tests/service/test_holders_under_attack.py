@@ -393,6 +393,41 @@ def test_calls_of_one_holder_do_not_keep_another_out(
     figures.at_most(f"{name}: the slowest of them", max(seconds), bound, "s")
 
 
+@pytest.mark.parametrize("path", ["/v1/model", "/v1/variables", "/livez"])
+def test_small_calls_of_one_holder_do_not_slow_another(
+    holders: Holders, figures: Figures, path: str
+) -> None:
+    """60 connections call as fast as they can; what is answered meanwhile is counted, not timed."""
+    n_connections, stop, answers = 60, threading.Event(), list[int]()
+
+    def flood() -> None:
+        with holders.served.client(headers=holders.headers["one"]) as client:
+            while not stop.is_set():
+                answers.append(client.get(path).status_code)
+
+    threads = [threading.Thread(target=flood) for _ in range(n_connections)]
+    for thread in threads:
+        thread.start()
+    meanwhile = []
+    try:
+        awaited(lambda: len(answers) > 2 * n_connections)
+        for _ in range(8):
+            before = len(answers)
+            answer = holders.client.post(
+                "/v1/forecasts?horizons=1",
+                content=PERSON.format("A"),
+                headers={**holders.headers["two"], "Content-Type": CSV},
+            )
+            assert answer.status_code == 200, answer.text
+            meanwhile.append(len(answers) - before)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    name = f"{n_connections} connections of a holder with {path}: answers during a forecast"
+    figures.at_most(f"{name} of another", float(np.median(meanwhile)), 2 * n_connections)
+
+
 def test_a_result_without_room_is_not_begun(serve: Serve, tmp_path: Path, figures: Figures) -> None:
     """A few kilobytes ask for hundreds of megabytes of paths."""
     n = 3_000
