@@ -9,6 +9,7 @@ from typing import Literal
 import polars as pl
 from saga.api.refusals import refused
 
+from saga.data import rules
 from saga.data.casting import read_column
 from saga.data.facts import Facts
 from saga.data.mapping import ExtraColumn, SourceMapping
@@ -89,6 +90,22 @@ def _require_known(frame: pl.DataFrame, transforms: Transforms) -> None:
             "The bundle was trained without a column",
             [Problem("extra", "The bundle does not have it", fix, column=n) for n in unknown],
         )
+
+
+def with_person_ids(table: pl.DataFrame) -> pl.DataFrame:
+    """The rows with person ids as `read_panel` reads them.
+
+    Raises InputError with the same problems as `read_panel`.
+    """
+    person_ids, is_not_text = read_column(table["person_id"], BY_NAME["person_id"])
+    rows = table.with_columns(person_ids).with_row_index("row")
+    rule = is_not_text.replace_strict(
+        {True: "not-text", False: "missing-value"}, return_dtype=pl.String
+    )
+    broken = rows.select("row", rule=rule, column=pl.lit("person_id")).filter(person_ids.is_null())
+    if broken.height:
+        raise InputError("Some rows have no person", rules.describe_violations(broken, rows))
+    return rows.drop("row")
 
 
 def read_request_panel(

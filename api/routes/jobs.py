@@ -34,7 +34,7 @@ from saga.api.openapi import problem_responses, request_body
 from saga.api.problems import ProblemError
 from saga.api.refusals import refused
 from saga.api.request_models import JobBody, JobFileRequest, JobOptions
-from saga.api.request_panel import check_prices
+from saga.api.request_panel import check_prices, with_person_ids
 from saga.api.response_models import JobResponse
 from saga.api.security import CurrentCaller, check_scope, require_scope
 from saga.api.service import CurrentService, Service
@@ -131,6 +131,8 @@ async def _receive_json(
         if isinstance(content, dict) and "file" in content:
             return validate(JobFileRequest, content), None, b""
         call = parse_persons(content, JobBody, _MAX_PERSONS)
+        if call.options.on_error == "fail" and "year" in call.frame.columns:
+            with_person_ids(call.frame)  # refuses now what would end the job
         return call.options, call.frame, hashlib.sha256(body).digest()
 
     async with service.admit(request, caller) as ticket:

@@ -27,7 +27,7 @@ from saga.api.request_models import (
     OutcomesRequest,
     RealisedYear,
 )
-from saga.api.request_panel import PricesOption, check_prices
+from saga.api.request_panel import PricesOption, check_prices, with_person_ids
 from saga.api.response_models import CorrectionsResponse, OutcomesResponse
 from saga.api.security import OutcomesCaller
 from saga.api.service import CurrentService, ledger_of
@@ -41,7 +41,6 @@ from saga.calibration.adaptive.outcome_entries import (
     check_amounts,
 )
 
-from saga.data import rules
 from saga.data.casting import read_column
 from saga.data.deflation import real_factors
 from saga.errors import InputError, Problem
@@ -146,7 +145,7 @@ def _read_json(body: bytes) -> tuple[pl.DataFrame, PricesOption]:
 
 def _table_of(years: Sequence[RealisedYear | CorrectedYear]) -> pl.DataFrame:
     rows = [(row.person_id, row.year, row.earnings) for row in years]
-    return _with_person_ids(pl.DataFrame(rows, schema=_COLUMNS, orient="row"))
+    return with_person_ids(pl.DataFrame(rows, schema=_COLUMNS, orient="row"))
 
 
 def _read_table(
@@ -164,7 +163,7 @@ def _read_table(
     if is_no_year.any() or is_no_number.any():
         raise refused("outcome-types")
     table = pl.DataFrame([frame["person_id"], years.cast(pl.Int64), earnings])
-    table = _with_person_ids(table)
+    table = with_person_ids(table)
     invalid = table.filter(
         pl.any_horizontal(pl.all().is_null())
         | ~pl.col("earnings").is_between(0, MAX_AMOUNT)
@@ -178,22 +177,6 @@ def _read_table(
             [Problem("outcome", "Not an outcome", fix, None, person, year, invalid.height)],
         )
     return table, prices
-
-
-def _with_person_ids(table: pl.DataFrame) -> pl.DataFrame:
-    """The rows with person ids as `read_panel` reads them, because recorded forecasts have those.
-
-    Raises InputError with the same problems as `read_panel`.
-    """
-    person_ids, is_not_text = read_column(table["person_id"], BY_NAME["person_id"])
-    rows = table.with_columns(person_ids).with_row_index("row")
-    rule = is_not_text.replace_strict(
-        {True: "not-text", False: "missing-value"}, return_dtype=pl.String
-    )
-    broken = rows.select("row", rule=rule, column=pl.lit("person_id")).filter(person_ids.is_null())
-    if broken.height:
-        raise InputError("Some rows are not outcomes", rules.describe_violations(broken, rows))
-    return rows.drop("row")
 
 
 def _in_bundle_money(

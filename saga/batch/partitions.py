@@ -89,8 +89,8 @@ def plan(
         raise InputError.of(
             "the panel is empty",
             "no-rows",
-            "no row names a person",
-            "Give at least one person-year.",
+            "no row names a person in text without control characters",
+            "Give at least one person-year with its person_id.",
         )
     size = size_of(named.len())
     assignment = (

@@ -240,6 +240,22 @@ def test_a_wrong_table_ends_the_job_with_what_is_wrong_and_no_path(
     assert str(jobs.settings.jobs) not in json.dumps(view)
 
 
+@pytest.mark.parametrize(("on_error", "status"), [("fail", 422), ("drop", 202)])
+def test_a_person_without_a_readable_id_is_refused_as_in_a_forecast(
+    jobs: Running, on_error: str, status: int
+) -> None:
+    history = [{"year": 2020, "earnings": 1e5}]
+    persons = [{"person_id": name, "birth_year": 1980, "history": history} for name in ("A\0", " ")]
+    answer = jobs.client.post("/v1/jobs", json={"persons": persons, "on_error": on_error})
+    assert answer.status_code == status
+    if status == 422:
+        forecast = jobs.client.post("/v1/forecasts", json={"persons": persons})
+        assert answer.json()["problems"] == forecast.json()["problems"]
+    for name in ({"history": [{"earnings": 1e5}]}, {"person_id": "x" * 10_000}):
+        content = {"persons": [persons[0] | name], "on_error": on_error}
+        assert jobs.client.post("/v1/jobs", json=content).status_code in (202, 422)
+
+
 @pytest.mark.parametrize(
     ("query", "status"),
     [
