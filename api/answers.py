@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from saga.api.problems import MEDIA_TYPE, library_error
+from saga.api.security import KEY
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -32,6 +33,7 @@ _COMPRESSIBLE = ("application/json", "application/problem+json", "text/")
 _GZIP_LEVEL = 5
 _GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", re.IGNORECASE)  # in Accept-Encoding
 InTurn = Callable[[str, Callable[[], bytes]], Awaitable[bytes]]  # see `Service.in_turn`
+ASKED = "saga.asked"  # entry of a request's scope: HEAD, if the client asked for that
 ANSWER_HEADERS = "saga.answer_headers"  # entry of a request's scope: further headers of its answer
 
 
@@ -54,7 +56,7 @@ class AnswerFormat:
             return
         method = scope["method"]
         if method == "HEAD":
-            scope = {**scope, "method": "GET"}
+            scope = {**scope, "method": "GET", ASKED: method}
         answer = _Answer(scope, send, method, self._observe, self._in_turn)
         await self._app(scope, receive, answer.take)
 
@@ -115,7 +117,11 @@ class _Answer:
         """The message; its body is compressed if the client accepts it, empty if it has it."""
         headers, body = MutableHeaders(raw=start["headers"]), message.get("body", b"")
         sent = Headers(scope=self._scope)
-        if self._method in ("GET", "HEAD") and start["status"] == 200:
+        if (
+            self._method in ("GET", "HEAD")
+            and start["status"] == 200
+            and (body or "etag" not in headers)  # a file has a tag, and for HEAD no body
+        ):
             tag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
             headers["etag"] = tag
             if _matches(sent.get("if-none-match", ""), tag):
@@ -124,19 +130,17 @@ class _Answer:
                     del headers[name]
                 return {**message, "body": b""}
         kind, accepted = headers.get("content-type", ""), sent.get("accept-encoding", "")
-        is_part = start["status"] == 206  # of the file as it is
         if (
-            not is_part
+            start["status"] != 206  # a part of the file as it is
             and len(body) >= _MIN_BYTES
             and kind.startswith(_COMPRESSIBLE)
             and _GZIP.search(accepted)
         ):
             compress = partial(self._compress, body)
-            if len(body) > _LARGE_BYTES:
-                caller = self._scope.get("state", {}).get("caller")  # none of an open page
-                body = await self._in_turn("" if caller is None else caller.holder, compress)
-            else:
-                body = compress()
+            key, is_large = self._scope.get(KEY), len(body) > _LARGE_BYTES  # an open page has none
+            body = (
+                await self._in_turn(key.holder if key else "", compress) if is_large else compress()
+            )
             headers["content-encoding"] = "gzip"
             headers["content-length"] = str(len(body))
         return {**message, "body": body}

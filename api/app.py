@@ -31,7 +31,6 @@ from saga.api.service import Service
 from saga.api.settings import Settings
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
@@ -72,9 +71,8 @@ def create_app(
     settings = settings or Settings.of()
     check_exposure(settings.host, settings.keys)
     service = Service(settings, log, shared)
-    key_store = None
-    if settings.keys is not None:
-        key_store = KeyStore(settings.keys, service.log, settings.max_connections // 4)
+    path, n_calls = settings.keys, settings.max_connections // 4
+    key_store = None if path is None else KeyStore(path, service.log, n_calls)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -210,17 +208,19 @@ class RequestMonitor:
             headers = Headers(scope=scope)
             if "transfer-encoding" in headers and "content-length" in headers:
                 raise refused("two-lengths")
-            key = None if self._key_store is None else self._key_store.find(headers)
             if self._key_store is None:
                 check_local(headers, self._service.settings.origins)
-            scope[KEY] = key
-            await self._service.start_in_turn("" if key is None else key.holder)
+            scope[KEY] = key = self._key_store and self._key_store.find(headers)
+            await self._service.start_in_turn(key.holder if key else "")
             await self._app(scope, receive, send_and_note_status)
         except ProblemError as error:
             await problems.response_to(error)(scope, receive, send_and_note_status)
         except asyncio.CancelledError:  # the server does not wait for the call any longer
             if not status:
-                await self._ended()(scope, receive, send_and_note_status)
+                store, call = self._key_store, asyncio.current_task()
+                ended = store is not None and store.has_ended(call)
+                why = refused("key", {"state": "has ended"}) if ended else refused("stopping")
+                await problems.response_to(why)(scope, receive, send_and_note_status)
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:  # a panic of a library in Rust is no `Exception`
@@ -230,13 +230,6 @@ class RequestMonitor:
             await problems.internal_error()(scope, receive, send_and_note_status)
         finally:
             self._count(scope, status, time.perf_counter() - start)
-
-    def _ended(self) -> JSONResponse:
-        """The answer to a call that was cancelled before it had one."""
-        store = self._key_store
-        if store is not None and store.has_ended(asyncio.current_task()):
-            return problems.response_to(refused("key", {"state": "has ended"}))
-        return problems.response_to(refused("stopping"))
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         # The template of the route, because a path can contain anything.

@@ -202,7 +202,10 @@ class Quotas:
         """
         now = self._clock()
         if now - self._cleared > _BURST_SECONDS:
-            self._buckets.execute("DELETE FROM buckets WHERE time < ?", (now - self._fill_seconds,))
+            # A bucket that has had time to fill is a full one.
+            self._buckets.execute(
+                "DELETE FROM buckets WHERE time < ?", (now - self._capacity / self._rate,)
+            )
             self._cleared = now
         values = {"holder": holder, "capacity": self._capacity, "rate": self._rate, "now": now}
         taken = self._buckets.execute(_TAKE, values).fetchall()
@@ -218,11 +221,6 @@ class Quotas:
             )
         ((tokens,),) = taken
         return self._headers(int(tokens), math.ceil(_BURST_SECONDS))
-
-    @property
-    def _fill_seconds(self) -> float:
-        """Seconds in which an empty bucket fills."""
-        return self._capacity / self._rate
 
     def _headers(self, remaining: int, seconds: int) -> Mapping[str, str]:
         quota, window = int(self._capacity), int(_BURST_SECONDS)

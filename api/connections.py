@@ -240,12 +240,9 @@ class GuardedProtocol(H11Protocol):
         self._forget()
         self.transport.abort()
 
-    def _has_call(self) -> bool:
-        """Whether a request is being answered; a `cycle` is uvicorn's request and response."""
-        return self.cycle is not None and not self.cycle.response_complete
-
     def _note_state(self) -> None:
-        if self._has_call() or self.flow.write_paused:
+        # A `cycle` is uvicorn's request and response.
+        if self.flow.write_paused or not (self.cycle is None or self.cycle.response_complete):
             self._unset_keepalive_if_required()
             if self._header_timer is not None:
                 self._header_timer.cancel()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -17,8 +18,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from fastapi import Depends, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from fastapi.security.utils import get_authorization_scheme_param
+from fastapi.security import HTTPBearer
 from saga.api.key_file import (
     OPERATOR,
     BearerKey,
@@ -38,6 +38,7 @@ from saga.errors import Problem, UsageError
 
 _READ_AGAIN_SECONDS = 1.0
 KEY = "saga.key"  # entry of a request's scope: the key that the call has, if it is known
+_STATES = {"expired": "has expired", "revoked": "was revoked"}
 GRACE_SECONDS = 60.0  # for which the last keys are accepted if the file is missing or damaged
 
 
@@ -63,16 +64,18 @@ class KeyStore:
 
         Raises ProblemError 503 after that.
         """
-        now = self._read_again()
+        now = time.monotonic()
+        if now >= self._next_reading:
+            self._next_reading = now + _READ_AGAIN_SECONDS
+            self._read_again(now)
         if self._failed_since is not None and now - self._failed_since >= grace:
             raise refused("keys")
         return self._keys
 
     def find(self, headers: Headers) -> BearerKey | None:
         """The key of a call as it was read last; None without one, or if it is not known."""
-        self._read_again()
-        _, secret = get_authorization_scheme_param(headers.get("authorization"))
-        return find_key(self._keys, secret)
+        secret = headers.get("authorization", "").partition(" ")[2].strip()
+        return find_key(self.keys(grace=math.inf), secret)
 
     def accepts(self, key: BearerKey) -> bool:
         """Whether a key that was accepted before still is."""
@@ -101,12 +104,7 @@ class KeyStore:
             for task in [task for task in self._calls if self.has_ended(task)]:
                 task.cancel()
 
-    def _read_again(self) -> float:
-        """Read the file if that is due; the time."""
-        now = time.monotonic()
-        if now < self._next_reading:
-            return now
-        self._next_reading = now + _READ_AGAIN_SECONDS
+    def _read_again(self, now: float) -> None:
         try:
             text = read_key_text(self._path)
             if text != self._text:
@@ -119,7 +117,6 @@ class KeyStore:
                 problems = [str(problem) for problem in error.problems]
                 self._log.error("keys_not_read", wrong=error.args[0], problems=problems)
                 self._failed_since = now
-        return now
 
 
 @lru_cache(maxsize=32)  # each call without keys asks
@@ -181,7 +178,12 @@ class _Identification(HTTPBearer):
             caller = OPERATOR
         else:
             store.keys()  # raises, if the file has failed for long
-            key = _active(request.scope[KEY], await super().__call__(request))
+            if await super().__call__(request) is None:
+                raise refused("no-key")
+            key: BearerKey | None = request.scope[KEY]
+            status = "unknown" if key is None else key.status(datetime.now(UTC))
+            if key is None or status != "active":
+                raise refused("key", {"state": _STATES.get(status, "is not known")})
             store.note_call(key)
             caller = Caller(key.holder, key.name, key.scopes)
         name = {} if caller.key is None else {"key": caller.key}
@@ -224,13 +226,3 @@ def check_scope(caller: Caller, *scopes: Scope) -> None:
     """Raise a problem of status 403 unless the caller has one of these scopes."""
     if not set(scopes) & set(caller.scopes):
         raise refused("scope", {"needed": " or ".join(scopes)})
-
-
-def _active(key: BearerKey | None, credentials: HTTPAuthorizationCredentials | None) -> BearerKey:
-    if credentials is None:
-        raise refused("no-key")
-    status = "unknown" if key is None else key.status(datetime.now(UTC))
-    if key is None or status != "active":
-        states = {"expired": "has expired", "revoked": "was revoked"}
-        raise refused("key", {"state": states.get(status, "is not known")})
-    return key

@@ -83,7 +83,9 @@ def serve(settings: Settings) -> None:
         if settings.database is not None:
             open_ledger(settings.database.get_secret_value(), settings.database_key).close()
         if settings.jobs is not None:
-            check_queue(settings.job_queue_url)
+            from saga.api.jobs.job_queue import JobQueue  # of an optional library
+
+            JobQueue(settings.job_queue_url).close()
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{name}:{listener.getsockname()[1]}"
         if settings.workers == 1:
@@ -183,13 +185,6 @@ def _allowed_connections(n_connections: int) -> int:
         soft = files if hard == resource.RLIM_INFINITY else min(files, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return max(8, min(n_connections, soft - _OTHER_FILES))
-
-
-def check_queue(url: str) -> None:
-    """Raise QueueError if the database of the jobs cannot be used."""
-    from saga.api.jobs.job_queue import JobQueue  # of an optional library
-
-    JobQueue(url).close()
 
 
 def open_socket(host: str, port: int) -> socket.socket:

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from saga.api.answers import ASKED
 from saga.api.codecs import (
     ARROW_FILE,
     ARROW_STREAM,
@@ -249,7 +250,7 @@ async def get_result_file(
     return _file(job, path, kinds.get(path.suffix, PARQUET))
 
 
-class _OpenFileResponse(FileResponse):
+class OpenFileResponse(FileResponse):
     """The content of an open file, so that a link put in its place is not followed."""
 
     def __init__(self, file: BinaryIO, name: str, kind: str) -> None:
@@ -258,9 +259,9 @@ class _OpenFileResponse(FileResponse):
         self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the file, and close it."""
+        """Send the file, or for HEAD read nothing of it, and close it."""
         with self._file:
-            await super().__call__(scope, receive, send)
+            await super().__call__({**scope, "method": scope.get(ASKED, "GET")}, receive, send)
 
 
 def _file(job: Job, path: Path, kind: str) -> Response:
@@ -274,4 +275,4 @@ def _file(job: Job, path: Path, kind: str) -> Response:
         file = open_beneath(job.folder.path, *path.relative_to(job.folder.path).parts)
     except (OSError, ValueError):
         raise refused("result-file") from None
-    return _OpenFileResponse(file, f"{job.order.id}-{path.name}", kind)
+    return OpenFileResponse(file, f"{job.order.id}-{path.name}", kind)

@@ -21,9 +21,10 @@ from saga.api.codecs import ARROW_STREAM, CSV, JSON, PARQUET, decode_json
 from saga.api.logs import bridge_logs
 from saga.api.negotiation import accepted_type
 from saga.api.problems import ProblemError
+from saga.api.routes.jobs import OpenFileResponse
 from saga.api.server import server_config
 from saga.api.settings import Settings
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.api import conftest
 from tests.conftest import Start
@@ -47,6 +48,29 @@ def test_head_has_the_headers_of_get_and_no_body(path: str) -> None:
     head, page = ask(path, "HEAD"), ask(path)
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["etag"] == page.headers["etag"]
+
+
+def test_head_of_a_result_reads_nothing_of_its_file(tmp_path: Path) -> None:
+    path, sent = tmp_path / "result.parquet", list[Message]()
+    path.write_bytes(bytes(2**20))
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return await asyncio.Future()
+
+    async def ask_for(method: str) -> list[Message]:
+        sent.clear()
+        response = OpenFileResponse(path.open("rb"), "result.parquet", PARQUET)
+        app = AnswerFormat(response, lambda *_: None, lambda _, make: asyncio.to_thread(make))
+        await app({"type": "http", "method": method, "headers": []}, receive, send)
+        return list(sent)
+
+    head, page = asyncio.run(ask_for("HEAD")), asyncio.run(ask_for("GET"))
+    assert head[0] == page[0]
+    assert [message.get("body") for message in head[1:]] == [b""]
+    assert len(page) > 2
 
 
 def test_errors_have_no_tag_and_are_not_stored() -> None:
