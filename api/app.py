@@ -71,8 +71,11 @@ def create_app(
     settings = settings or Settings.of()
     check_exposure(settings.host, settings.keys)
     service = Service(settings, log, shared)
-    path, n_calls = settings.keys, settings.max_connections // 4
-    key_store = None if path is None else KeyStore(path, service.log, n_calls)
+    key_store = (
+        None
+        if settings.keys is None
+        else KeyStore(settings.keys, service.log, settings.max_connections // 4)
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -211,7 +214,7 @@ class RequestMonitor:
             if self._key_store is None:
                 check_local(headers, self._service.settings.origins)
             scope[KEY] = key = self._key_store and self._key_store.find(headers)
-            await self._service.start_in_turn(key.holder if key else "")
+            await self._service.take_turn(key.holder if key else "")
             await self._app(scope, receive, send_and_note_status)
         except ProblemError as error:
             await problems.response_to(error)(scope, receive, send_and_note_status)

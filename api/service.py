@@ -83,7 +83,7 @@ class Service:
             max_total=settings.max_bodies_bytes,
             seconds=settings.body_seconds,
         )
-        self._turns, self._starts = Turns(_MAX_THREADS), Turns(1)
+        self._turns, self._rounds = Turns(_MAX_THREADS), Turns(1)
         self.ledger_access: LedgerAccess | None = None
         self.is_draining = False
         self.jobs = None if settings.jobs is None else _open_jobs(self)
@@ -212,12 +212,12 @@ class Service:
             self.metrics.observe_stage("parse", time.perf_counter() - start)
             return content
 
-    async def start_in_turn(self, holder: str) -> None:
-        """Wait until a call of a holder may start: one does in each round of the event loop.
+    async def take_turn(self, holder: str) -> None:
+        """Wait until a call of a holder may go on: one that waits does in each round of the loop.
 
-        A call goes on once a round, so it would otherwise wait at each step for all that arrived.
+        A call takes one step a round, so it would otherwise wait at each for all that have arrived.
         """
-        async with self._starts.turn(holder):
+        async with self._rounds.turn(holder):
             await asyncio.sleep(0)
 
     async def in_turn(self, holder: str, make: Callable[[], ContentT]) -> ContentT:

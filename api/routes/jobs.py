@@ -214,6 +214,7 @@ async def get_events(
         if ended or service.is_draining:  # a client connects again, to another process
             return
         await asyncio.sleep(_LOOK_SECONDS)
+        await service.take_turn(caller.holder)
         try:
             job = jobs.find(job_id, caller.holder)
         except ProblemError:  # it was deleted
