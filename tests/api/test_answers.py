@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.api import conftest
 from tests.conftest import Start
+from tests.keys import make_keys
 
 
 def ask(path: str, method: str = "GET", **headers: str) -> httpx.Response:
@@ -71,6 +72,25 @@ def test_head_of_a_result_reads_nothing_of_its_file(tmp_path: Path) -> None:
     assert head[0] == page[0]
     assert [message.get("body") for message in head[1:]] == [b""]
     assert len(page) > 2
+
+
+def test_calls_of_a_running_service_start_in_turn(tmp_path: Path) -> None:
+    """Those without a valid key are together one more holder."""
+    headers = make_keys(tmp_path / "keys", "a", "b")
+    unknown = {"c": {}, "d": {"Authorization": "Bearer d"}, "e": {"Authorization": "Bearer e"}}
+    app, order = create_app(Settings.of(keys=tmp_path / "keys"), log=None), list[str]()
+
+    async def call(client: httpx.AsyncClient, holder: str) -> None:
+        await client.get("/v1/variables", headers=(headers | unknown)[holder])
+        order.append(holder)
+
+    async def send() -> None:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            await asyncio.gather(*(call(client, holder) for holder in "aaaacdeb"))
+
+    asyncio.run(send())
+    assert "".join(order) == "aacbadae"
 
 
 def test_errors_have_no_tag_and_are_not_stored() -> None:

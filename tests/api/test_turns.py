@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
-import httpx
 import pytest
-from saga.api.app import create_app
 from saga.api.compute_queue import Turns
-from saga.api.settings import Settings
-
-from tests.keys import make_keys
 
 
 async def served(n_places: int, callers: str) -> str:
@@ -46,25 +40,6 @@ async def served(n_places: int, callers: str) -> str:
 )
 def test_holders_are_served_in_turn(n_places: int, callers: str, order: str) -> None:
     assert asyncio.run(served(n_places, callers)) == order
-
-
-def test_calls_of_a_running_service_start_in_turn(tmp_path: Path) -> None:
-    """Those without a valid key are together one more holder."""
-    headers = make_keys(tmp_path / "keys", "a", "b")
-    unknown = {"c": {}, "d": {"Authorization": "Bearer d"}, "e": {"Authorization": "Bearer e"}}
-    app, order = create_app(Settings.of(keys=tmp_path / "keys"), log=None), list[str]()
-
-    async def call(client: httpx.AsyncClient, holder: str) -> None:
-        await client.get("/v1/variables", headers=(headers | unknown)[holder])
-        order.append(holder)
-
-    async def send() -> None:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            await asyncio.gather(*(call(client, holder) for holder in "aaaacdeb"))
-
-    asyncio.run(send())
-    assert "".join(order) == "aacbadae"
 
 
 def test_a_place_that_comes_as_its_call_leaves_is_passed_on() -> None:
