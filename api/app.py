@@ -211,9 +211,9 @@ class RequestMonitor:
             headers = Headers(scope=scope)
             if "transfer-encoding" in headers and "content-length" in headers:
                 raise refused("two-lengths")
-            if self._key_store is None:
+            if (store := self._key_store) is None:
                 check_local(headers, self._service.settings.origins)
-            scope[KEY] = key = self._key_store and self._key_store.find(headers)
+            scope[KEY] = key = None if store is None else store.find(headers)
             await self._service.take_turn(key.holder if key else "")
             await self._app(scope, receive, send_and_note_status)
         except ProblemError as error:

@@ -59,7 +59,7 @@ def test_head_of_a_result_reads_nothing_of_its_file(tmp_path: Path) -> None:
         sent.append(message)
 
     async def receive() -> Message:
-        return await asyncio.Future()
+        return await asyncio.Future[Message]()
 
     async def ask_for(method: str) -> list[Message]:
         sent.clear()

@@ -251,8 +251,9 @@ def test_a_person_without_a_readable_id_is_refused_as_in_a_forecast(
     if status == 422:
         forecast = jobs.client.post("/v1/forecasts", json={"persons": persons})
         assert answer.json()["problems"] == forecast.json()["problems"]
-    for name in ({"history": [{"earnings": 1e5}]}, {"person_id": "x" * 10_000}):
-        content = {"persons": [persons[0] | name], "on_error": on_error}
+    others: list[dict[str, Any]] = [{"history": [{"earnings": 1e5}]}, {"person_id": "x" * 10_000}]
+    for other in others:
+        content = {"persons": [persons[0] | other], "on_error": on_error}
         assert jobs.client.post("/v1/jobs", json=content).status_code in (202, 422)
 
 
