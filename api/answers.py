@@ -137,10 +137,11 @@ class _Answer:
             and _GZIP.search(accepted)
         ):
             compress = partial(self._compress, body)
-            key, is_large = self._scope.get(KEY), len(body) > _LARGE_BYTES  # an open page has none
-            body = (
-                await self._in_turn(key.holder if key else "", compress) if is_large else compress()
-            )
+            if len(body) > _LARGE_BYTES:
+                key = self._scope.get(KEY)  # an open page has none
+                body = await self._in_turn(key.holder if key else "", compress)
+            else:
+                body = compress()
             headers["content-encoding"] = "gzip"
             headers["content-length"] = str(len(body))
         return {**message, "body": body}
