@@ -41,7 +41,7 @@ from saga.data.groups import last_record_origins
 from saga.data.macro_rows import SERIES
 from saga.data.mapping import given_names, require_no_names
 from saga.data.panel import Panel
-from saga.data.reading import read_panel
+from saga.data.reading import Source
 from saga.distributions import Marginals
 from saga.errors import UsageError, check_type
 from saga.features.calendar import Calendar
@@ -222,8 +222,9 @@ class Forecaster(Summarised):
         Raises:
             UsageError: If `saga.fit` was given a panel, which does not tell how it was read.
         """
+        names = given_names(id, time, target, birth_year)
         if isinstance(source, Panel):
-            require_no_names(given_names(id, time, target, birth_year))
+            require_no_names(names)
             return source
         columns = self.bundle.metrics.get(FITTED, {"columns": {}})["columns"]
         if columns is None:
@@ -231,15 +232,7 @@ class Forecaster(Summarised):
                 "This bundle was fitted on a panel, which does not tell how its rows were read. "
                 "Give read_panel(rows, ...), with the mapping, prices and facts of that panel."
             )
-        return read_panel(
-            source,
-            id=id,
-            time=time,
-            target=target,
-            birth_year=birth_year,
-            mapping={"columns": columns} if columns else None,
-            facts=self.facts,
-        )
+        return Source(source, facts=self.facts, names={**columns, **names}).read()
 
     @property
     def network(self) -> Saga:

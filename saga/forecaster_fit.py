@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from saga.bundle import Bundle, replace_parts
 from saga.data.mapping import given_names, require_no_names
+from saga.data.origins import require_origins
 from saga.data.panel import Panel
-from saga.data.reading import read_panel
+from saga.data.reading import Source
 from saga.data.split import salted_beside
 from saga.errors import FileProblem, InputError, Problem, UsageError
 from saga.files.atomic import sole_output
@@ -83,7 +84,8 @@ def fit(
     if time_limit is not None and not time_limit > 0:
         raise UsageError(f"time_limit is a number of seconds above 0, not {time_limit}.")
     panel = _panel(source, named)
-    histories_of(panel)  # refused before the libraries of training are loaded, which takes seconds
+    require_origins(panel)  # refused before the libraries of training are loaded: it takes seconds
+    histories_of(panel)
     with tempfile.TemporaryDirectory(prefix="saga-") as folder:
         path = Path(folder, "bundle") if out is None else Path(out)
         columns = None if isinstance(source, Panel) else named
@@ -96,7 +98,7 @@ def _panel(source: Panel | Rows, named: Mapping[str, str]) -> Panel:
         require_no_names(named)
         return source
     try:
-        return read_panel(source, mapping={"columns": named} if named else None)
+        return Source(source, names=named).read()
     except InputError as error:
         raise InputError(error.args[0], [*map(_with_panel, error.problems)]) from None
 

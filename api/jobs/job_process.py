@@ -124,7 +124,7 @@ def _tabulate(
     `runs` has the paths, and those of the reference if there is one.
     """
     scored, *of_reference = map(ScoredPaths, runs)
-    panel, rules = source.panel(*source.rows()), DisclosureRules()
+    panel, rules = source.read(), DisclosureRules()
     facts = open_facts(settings.facts)
     population = population_of(scored, panel, request, None, facts, *of_reference)
     table = make_tables(population, request, rules, transition_years=None).statistics

@@ -9,6 +9,7 @@ character does not fit: numpy drops a trailing NUL, so two persons would have th
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import polars as pl
 
@@ -99,10 +100,23 @@ def with_decimal_point(column: str) -> pl.Expr:
     )
 
 
-def in_groups(cells: pl.Series, sign: str = ".") -> bool | None:
-    """Whether each `sign` in texts may separate thousands, as in 285.000; None without one."""
+def in_groups(cells: pl.Series, sign: str = ".", earlier: Counter[str] | None = None) -> bool:
+    """Whether the `sign` in texts may separate thousands, as in 285.000, by all cells.
+
+    Other numbers show that it is the decimal sign, but 285.000 and 0.5 are of two ways of writing:
+    a program that writes 0.5 leaves out the zeros, one that does not writes 0.500. Cells of the
+    same column may be `earlier`, and are counted there with these.
+    """
     signed = cells.filter(cells.str.contains(sign, literal=True))
-    return signed.str.contains(_GROUP % sign).all() if len(signed) else None
+    is_group = signed.str.contains(_GROUP % sign)
+    others = signed.filter(~is_group).str.contains(rf"[{sign}]\d{{3}}\s*$")
+    seen = Counter[str]() if earlier is None else earlier
+    seen["group"] += is_group.sum()
+    seen["group with zero"] += signed.filter(is_group).str.contains(r"0\s*$").sum()
+    seen["three digits"] += others.sum()
+    seen["other"] += (~others).sum()
+    is_clear = seen["three digits"] or (seen["other"] and not seen["group with zero"])
+    return seen["group"] > 0 and not is_clear
 
 
 def _are_plain(cells: pl.Series) -> bool:

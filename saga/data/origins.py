@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.data.panel import Panel
-from saga.errors import UsageError
+from saga.errors import InputError, UsageError
 from saga.keyed_random import uniform_each
 from saga.schema import MAX_AGE
 
@@ -78,6 +78,27 @@ def eligible_origins(panel: Panel, *, ages: tuple[int, int] = ORIGIN_AGES) -> pl
     return rows.drop("known")
 
 
+def _before_outcomes(panel: Panel, end: int) -> pl.DataFrame:
+    """Eligible years before the last one with an outcome, `reach`: up to `end` and age 64."""
+    reach = pl.min_horizontal(pl.lit(end, dtype=pl.Int32), pl.col("birth_year") + MAX_AGE)
+    rows = eligible_origins(panel).with_columns(reach=reach)
+    return rows.filter(pl.col("year") < pl.col("reach"))
+
+
+def require_origins(panel: Panel) -> None:
+    """Raise InputError if no year can be an origin, so that no forecast could be calibrated."""
+    if _before_outcomes(panel, last_year(panel)).is_empty():
+        first, last = ORIGIN_AGES
+        raise InputError.of(
+            "The panel is too short to train on.",
+            "no-origin",
+            f"nobody has known earnings in {MIN_HISTORY} years, an age from {first} to {last} in "
+            "the last of them, and a year after it",
+            f"Give a panel with {MIN_HISTORY + 1} years of the same persons, or more.",
+            column="year",
+        )
+
+
 def draw_origins(
     panel: Panel,
     *,
@@ -105,12 +126,9 @@ def draw_origins(
         raise UsageError.of(
             "no horizon to draw", "horizon-range", "max_horizon is below 1", "Use at least 1."
         )
-    final = last_year(panel) if end is None else end
-    reach = pl.min_horizontal(pl.lit(final, dtype=pl.Int32), pl.col("birth_year") + MAX_AGE)
-    rows = eligible_origins(panel).with_columns(reach=reach)
+    rows = _before_outcomes(panel, last_year(panel) if end is None else end)
     if among is not None:
         rows = rows.join(among, on=["person_id", "year"], how="semi", maintain_order="left")
-    rows = rows.filter(pl.col("year") < pl.col("reach"))
     persons = rows.group_by("person_id", maintain_order=True).agg(
         longest=pl.min_horizontal(
             pl.lit(max_horizon, dtype=pl.Int32), pl.col("reach").first() - pl.col("year").min()

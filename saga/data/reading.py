@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -264,18 +264,17 @@ class Source:
         """
         is_stated = "decimal" in self._mapped.model_fields_set
         for place, of_place in groupby(blocks, key=itemgetter(0)):
-            doubtful = dict[str, bool]()
+            doubtful, seen = dict[str, bool](), defaultdict[str, Counter[str]](Counter)
             for _, block in of_place:
                 yield block
                 for column in () if is_stated else MONEY:
                     for name in self._mapped.columns_of(column, block.columns):
-                        if block.schema[name] == pl.String and doubtful.get(name, True):
-                            is_doubtful = in_groups(block[name])
-                            doubtful |= {} if is_doubtful is None else {name: is_doubtful}
+                        if block.schema[name] == pl.String:
+                            doubtful[name] = in_groups(block[name], earlier=seen[name])
             for name in filter(doubtful.get, doubtful):
                 problem = FileProblem(
                     "doubtful-amount",
-                    f"Every dot in {name} has three digits behind it: 285.000 may be 285 or 285000",
+                    f"{name} has a dot with three digits behind it: 285.000 may be 285 or 285000",
                     "Write amounts without thousands separators.",
                     name,
                     file_fix="Or say in a mapping what the dots are: `decimal: '.'` or, if they "
@@ -403,6 +402,10 @@ class Source:
             problems += error.problems
         return MappingPreview(rows, renamed, tuple(effects), tuple(problems), unread)
 
+    def read(self, rejected: Path | None = None) -> Panel:
+        """The panel of all rows. Raises errors as `read_panel` does."""
+        return self.panel(*self.rows(), rejected)
+
     def panel(
         self, rows: pl.DataFrame, unread: tuple[str, ...] = (), rejected: Path | None = None
     ) -> Panel:
@@ -412,8 +415,8 @@ class Source:
         columns = (*COLUMNS, *self._mapped.extra_columns)
         columns = tuple(column for column in columns if column.name in renamed.columns)
         present = tuple(column.name for column in columns)
-        of_frame = not isinstance(self.place, str | Path)
-        require_columns(present, unread, self._mapped, of_frame=of_frame)
+        by_argument = bool(self.names) or not isinstance(self.place, str | Path)
+        require_columns(present, unread, self._mapped, by_argument=by_argument)
         typed, unreadable = typed_rows(renamed, columns)
         require_few_codes(typed, self._mapped.extra_columns)
         require_rows(typed, "there is no row")
@@ -526,7 +529,7 @@ def read_panel(
     in_prices, until = (None if year is None else int(year) for year in (prices, origin))
     names = given_names(id, time, target, birth_year)
     opened = Source(source, mapping, in_prices, on_error, facts, until, panel_id, names)
-    return opened.panel(*opened.rows(), rejected)
+    return opened.read(rejected)
 
 
 def _as_written(persons: pl.Series) -> pl.DataFrame:

@@ -314,17 +314,18 @@ def require_columns(
     unread: Sequence[str],
     mapped: SourceMapping,
     *,
-    of_frame: bool = False,
+    by_argument: bool = False,
 ) -> None:
-    """Raise InputError if a required column is not `present`, in a file or a data frame."""
+    """Raise InputError if a required column is not `present`, to be named `by_argument` or not."""
     missing = []
     for name in REQUIRED:
         if name not in present:
             sought = mapped.columns.get(name, name)
-            fix = with_nearest(f"Add it{_HOW.get(name, '')}.", sought, unread)
+            meant = name if name in unread else sought
+            fix = with_nearest(f"Add it{_HOW.get(name, '')}.", meant, unread)
             file_fix = (
                 f'Or name it: {ARGUMENTS[name]}="ITS_NAME".'
-                if of_frame
+                if by_argument
                 else "Or name it in a mapping, which `saga init` proposes: "
                 f"`columns: {{{name}: ITS_NAME}}`."
             )

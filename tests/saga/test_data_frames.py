@@ -224,6 +224,10 @@ def test_every_door_takes_the_names_of_the_columns(
     assert_frame_equal(door(forecaster, renamed, **names), expected)
     with pytest.raises(InputError, match=r"looked for wag\).*Is it wage"):
         door(forecaster, renamed, **{**names, "target": "wag"})
+    with pytest.raises(
+        InputError, match=r'looked for wage\).* Is it earnings\?.*: target="ITS_NAME"'
+    ):
+        door(forecaster, PEOPLE, target="wage")
     with pytest.raises(InputError, match='Or name it: birth_year="ITS_NAME"'):
         door(forecaster, renamed.drop("born"), **{**names, "birth_year": None})
     with pytest.raises(UsageError, match=r'target is of type str, such as target="ITS_NAME"'):
@@ -234,7 +238,7 @@ def test_names_count_before_those_of_a_mapping() -> None:
     renamed = pl.read_csv(PEOPLE, infer_schema=False).rename({"earnings": "wage"})
     panel = read_panel(renamed, target="wage", mapping={"columns": {"earnings": "other"}})
     assert_frame_equal(panel.frame, read_panel(PEOPLE).frame)
-    with pytest.raises(UsageError, match="Leave wage out"):
+    with pytest.raises(UsageError, match='Leave target="wage" out'):
         Forecaster.load(threads=1).forecast(panel, target="wage")
 
 

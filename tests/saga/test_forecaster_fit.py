@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from saga.training.harness import TimeLimit
 import saga
 from saga import Bundle, Forecaster, InputError, UsageError, read_panel
 from saga.data.facts import read_facts
+from saga.data.origins import require_origins
 from saga.data.split import salt_beside, with_salt
 from saga.files.atomic import sole_output
 from tests.saga.data.test_facts import CPI_2026, office_file
@@ -60,12 +63,38 @@ def fitted(columns: Columns, config: Path, tmp_path_factory: pytest.TempPathFact
     [("pid", "id"), ("t", "time"), ("wage", "target"), ("birth_year", "birth_year")],
 )
 def test_a_missing_column_is_named_by_the_argument(
-    columns: Columns, column: str, argument: str
+    columns: Columns, column: str, argument: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=f'Or name it: {argument}="ITS_NAME"'):
         saga.fit({name: cells for name, cells in columns.items() if name != column}, **NAMES)
     with pytest.raises(InputError, match=r"looked for wag.*Is it wage"):
         saga.fit(columns, id="pid", time="t", target="wag")
+    pl.DataFrame(columns).write_csv(tmp_path / "panel.csv")
+    with pytest.raises(InputError, match=r'Is it wage\? .*name it: target="ITS_NAME"'):
+        saga.fit(tmp_path / "panel.csv", id="pid", time="t", target="wag")
+
+
+@pytest.mark.parametrize("known", [[1, 1, 1], [1, 1, None, None], [None] * 4])
+def test_a_panel_too_short_to_calibrate_is_refused_before_training(
+    known: list[float | None], tmp_path: Path
+) -> None:
+    """Before the libraries of training are loaded; three known years and one more are enough."""
+    pl.DataFrame(
+        {"person_id": "a", "birth_year": 1970, "year": range(2000, 2000 + len(known))}
+    ).with_columns(earnings=pl.Series(known, dtype=pl.Float64)).write_csv(tmp_path / "panel.csv")
+    script = (
+        "import sys, saga\n"
+        "try: saga.fit(sys.argv[1])\n"
+        "except saga.InputError as error: print(error, 'pytorch_lightning' in sys.modules)"
+    )
+    python = [sys.executable, "-c", script, str(tmp_path / "panel.csv")]
+    printed = subprocess.run(python, capture_output=True, text=True, check=True).stdout
+    assert "a panel with 4 years of the same persons, or more. False" in printed
+    panel = read_panel(tmp_path / "panel.csv")
+    with pytest.raises(InputError, match="too short to train on"):
+        require_origins(panel)
+    longer = {"person_id": "a", "birth_year": 1970, "year": range(2000, 2004), "earnings": 1}
+    require_origins(read_panel(pl.DataFrame(longer)))
 
 
 def test_advice_about_a_mapping_says_how_python_gives_one(columns: Columns) -> None:
@@ -97,7 +126,7 @@ def test_a_fitted_forecaster_reads_the_names_that_it_was_told(
 ) -> None:
     table = fitted.forecast(columns, horizons=5).table
     assert set(table["horizon"]) == {5}
-    with pytest.raises(UsageError, match="Leave pid out"):
+    with pytest.raises(UsageError, match='Leave id="pid" out'):
         saga.fit(fitted.panel(columns), id="pid")
 
 
