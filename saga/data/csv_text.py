@@ -43,12 +43,14 @@ def find_separator(head: str) -> tuple[str, int]:
     """The separator of a CSV file, and the number of lines before its header.
 
     Excel's first line `sep=;` names the separator, else it is the most frequent of comma,
-    semicolon, tab and bar in the header.
+    semicolon, tab and bar in the header. Blank lines may stand before.
     """
-    header = re.split(r"[\r\n]", head, maxsplit=1)[0]
-    if named := re.fullmatch(r'"?sep=(.)"?', header, flags=re.IGNORECASE):
-        return named[1], 1
-    return max(",;\t|", key=re.sub('"[^"]*"', "", header).count), 0
+    blank = re.match(r"\s*", head)[0]  # type: ignore[index] # matches any text
+    n_before = len(re.findall(r"\r\n?|\n", blank))
+    header = re.split(r"[\r\n]", head[len(blank) :], maxsplit=1)[0]
+    if named := re.fullmatch(r'"?sep=([\t -~])\1*"?', header, flags=re.IGNORECASE):
+        return named[1], n_before + 1
+    return max(",;\t|", key=re.sub('"[^"]*"', "", header).count), n_before
 
 
 def rows_of(

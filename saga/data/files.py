@@ -49,6 +49,10 @@ _DAMAGES = (
 )
 _DECIMAL_FIX = "Write it as floating-point numbers, or leave it out."
 _DIGITS = 38  # of the longest decimals that polars reads
+_HEADER_FIX = (
+    "Name the columns in it. Divide cells by commas, semicolons, tabs or bars; a line before the "
+    "header names another sign: sep=~"
+)
 _DAMAGED = "the file is damaged"
 _NO_NAME = r"(_duplicated_\d+)?"  # of columns after a comma that ends the header
 _GZIP = b"\x1f\x8b"
@@ -89,6 +93,10 @@ def open_table(
             why += ", or the store does not give parts of files correctly"
             fix += " If a copy of the file can be read, the fault is in the store."
         raise refuse(file, why, fix) from None
+    if file.suffix == ".csv" and len(schema) == 1:
+        sign, n_before = _CsvFile(file, encoding).dialect
+        why = f"the header in line {n_before + 1} is one cell, as cells are divided by '{sign}'"
+        raise refuse(file, why, _HEADER_FIX)
     for name, dtype in schema.items():
         if file.suffix == ".csv" and re.search(r"._duplicated_\d+$", name):
             raise refuse(file, "the header names a column twice", "Give each column its own name.")
@@ -364,7 +372,7 @@ def read_small(
         if any(frame[name].str.contains(",", literal=True).any() for name in texts):
             frame = frame.with_columns(with_decimal_point(name) for name in texts)
         elif doubtful := [name for name in texts if in_groups(frame[name])]:
-            why = "every dot has three digits behind it: 1.500 may be 1.5 or 1500"
+            why = "a dot has three digits behind it: 1.500 may be 1.5 or 1500"
             raise InputError.of(title, "doubtful-amount", why, _SMALL_FIX, column=doubtful[0])
     for name in chosen:
         typed, is_faulty = read_column(

@@ -168,6 +168,8 @@ class File:
 
 def open_place(place: str | Path) -> Path | str:
     """A path, or the URL of an object store; `file://` is a path."""
+    if not str(place):  # such as a variable that is not set
+        raise UsageError("The name of a file or folder is empty.")
     if not is_url(place):
         path = Path(place)
         # Polars reads `file:` before a path as the beginning of a URL.

@@ -90,8 +90,13 @@ def test_dots_that_may_separate_thousands_are_refused_file_by_file(tmp_path: Pat
             read_panel(folder, prices=2022)
         with pytest.raises(InputError, match="in two ways"):
             list(Source(folder, prices=2022).blocks())
-    (folder / "b.csv").write_text(f"{head}P,2021,1980,285.000\nP,2022,1980,290.5\n")
-    assert read_panel(folder, prices=2022).frame["earnings"][1] == 285.0
+    (folder / "b.csv").write_text(f"{head}P,2021,1980,285.000\nP,2022,1980,0.5\n")
+    with pytest.raises(InputError, match="in two ways"):  # 0.5 has no zeros at its end
+        read_panel(folder, prices=2022)
+    for other, amount in (("285.125", 285.125), ("285.000", 285.0)):
+        last = "290.5" if other == "285.125" else "0.500"
+        (folder / "b.csv").write_text(f"{head}P,2021,1980,{other}\nP,2022,1980,{last}\n")
+        assert read_panel(folder, prices=2022).frame["earnings"][1] == amount
     (folder / "b.csv").write_text(f"{head}P,2021,1980,285.000\n")
     for sign, amount in ((".", 285.0), (",", 285_000.0)):
         mapping = tmp_path / "m.yaml"
@@ -148,6 +153,9 @@ DIALECTS = {
     "sep.csv": f"sep=;\n{PLAIN.replace(',', ';')}".encode(),
     "sep, CRLF.csv": f"sep=;\n{PLAIN.replace(',', ';')}".replace("\n", "\r\n").encode(),
     "sep in quotes.csv": f'"sep=;"\n{PLAIN.replace(",", ";")}'.encode(),
+    "sep, padded.csv": f"sep=;;;;\n{PLAIN.replace(',', ';')}".encode(),
+    "another sep.csv": f"sep=~\n{PLAIN.replace(',', '~')}".encode(),
+    "blank lines first.csv": f"\r\n \r\n{PLAIN}".replace(",", ";").encode(),
     "BOM.csv": f"\ufeff{PLAIN}".encode(),
     "blank lines and empty cells.csv": PLAIN.replace("\n", "\n\n\n", 1).encode() + b"\n,,,\n",
     "blanks around names.csv": PLAIN.replace("year,b", " year ,b").replace(",", "|").encode(),
@@ -236,6 +244,7 @@ LINES = 'person_id,year,birth_year,earnings,"n, o"\n7,2000,1970,1,"a\nb ""c"", d
         (NOTED.replace("\n", "\r") + "x,2000\r", 4),
         (NOTED.replace("\n", "\r\n") + "x,2000\r\n", 4),
         (PLAIN.replace("earnings\n", "earnings,,\n"), None),  # only columns without names end early
+        (f"\n{NOTED}x,2000\n", 5),
         (LINES, None),
         (LINES.replace("2,\n", "2\n"), 4),
         (f'{LINES}"x, y",2000\n', 5),
@@ -274,6 +283,9 @@ def test_a_row_with_too_few_cells_is_refused_with_its_line(
             "line 5 has more cells than the header. Give each line as many",
         ),
         ("a.csv", PLAIN.replace("earnings", "earnings,year"), "names a column twice"),
+        ("a.csv", PLAIN.replace(",", "~"), "line 1 is one cell, .* by ','.*: sep=~"),
+        ("a.csv", f"sep=;\n{PLAIN}", "line 2 is one cell, .* by ';'"),
+        ("a.csv", f"# of 2020\n{PLAIN}", "line 1 is one cell"),
         ("a.parquet.gz", PLAIN, "it is packed"),
         ("a.csv.zip", PLAIN, "it is packed"),
         ("a.csv", PLAIN.replace("007", "Å"), "encoding: latin-1"),

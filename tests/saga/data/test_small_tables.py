@@ -106,8 +106,10 @@ def test_dots_that_may_separate_thousands_are_refused_where_a_comma_may_be_decim
     rows = "year;total\n2030;1.500\n2031;12.500\n".replace(";", separator)
     with pytest.raises(InputError, match=r"1.500 may be 1.5 or 1500 \(at column total\)"):
         read_targets(written(tmp_path, rows))
-    plain = rows.replace("12.500", "12.5")
-    assert read_targets(written(tmp_path, plain)).frame["total"].to_list() == [1.5, 12.5]
+    with pytest.raises(InputError, match=r"1.500 may be 1.5 or 1500"):
+        read_targets(written(tmp_path, rows.replace("12.500", "12.5")))
+    plain = rows.replace("1.500", "1.125").replace("12.500", "12.5")
+    assert read_targets(written(tmp_path, plain)).frame["total"].to_list() == [1.125, 12.5]
     english = rows.replace(separator, ",")
     assert read_targets(written(tmp_path, english)).frame["total"].to_list() == [1.5, 12.5]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from saga.batch.engine import score
 from saga.batch.run_folder import MANIFEST
 from saga.data.reading import read_panel
 from saga.errors import UsageError
-from saga.files.folders import open_place
+from saga.files.folders import find_file, open_place
 from saga.files.object_store import ObjectFolder
 from saga.files.tables import read_provenance, write_table
 from saga.population.scored_paths import ScoredPaths
@@ -121,6 +122,13 @@ def test_a_number_sign_in_the_url_of_a_ledger_is_part_of_the_name(tmp_path: Path
 def test_an_unclear_url_of_a_file_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="%23 for #"):
         open_place(url)
+
+
+@pytest.mark.parametrize("door", [open_place, read_panel, find_file])
+def test_an_empty_name_is_not_the_folder_of_the_shell(door: Callable[[str], object]) -> None:
+    """Its tables would be read as the panel where a variable of a script is not set."""
+    with pytest.raises(UsageError, match="is empty"):
+        door("")
 
 
 @pytest.mark.parametrize("url", ["sqlite:///a?b.sqlite", "sqlite:///a.sqlite?mode=ro"])
