@@ -104,7 +104,8 @@ RULES: Mapping[str, Rule] = {
 }
 
 _WORDS = ("NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "NaT", "NULL", "null", ".")
-_SHORTENED = r"^\d(\.\d+)?[eE]\+(1[1-9]|[2-9]\d)$"  # Excel, of numbers with more than 11 digits
+# Of numbers with more than 11 digits: by Excel, and without the plus by Java, Spark and polars.
+_SHORTENED = r"^\d(\.\d+[eE]\+?|[eE]\+)(1[1-9]|[2-9]\d)$"
 _NEVER_EMPTY = ("person_id", "year", "birth_year")
 _VIOLATION = {"row": pl.UInt32, "rule": pl.String, "column": pl.String}
 Key = tuple[str, str | None]

@@ -23,7 +23,7 @@ _SPELLINGS = (  # of an id, by other programs: patterns and what they are withou
     (r"^true$", "1"),
     (r"^false$", "0"),
 )
-_THOUSANDS = r"^\d{1,3}([,'\u2019\s]\d{3})+$"
+_THOUSANDS = r"^\d{1,3}([,'\u2019\s]\d{2,3})*[,'\u2019\s]\d{3}$"  # also of India: 1,00,000
 _ONE_CODE = "Write codes the same way in all files, or name all spellings in the mapping."
 MISFIT = "the mapping does not fit the source"
 

@@ -23,7 +23,8 @@ def scan_statistics(place: Path, labelled: Collection[str], encoding: str) -> pl
 
     Stata's years (`%ty`) are whole numbers. Texts of Stata up to 13, and those of SPSS that are not
     UTF-8, are decoded at once: the reader for blocks shortens or loses texts that have letters
-    beyond ASCII. Raises `UnknownTextError`.
+    beyond ASCII. So are columns of UTF-8 with empty cells, which may be texts in another encoding
+    that it lost. Raises `UnknownTextError`.
 
     Args:
         place: The file.
@@ -40,9 +41,11 @@ def scan_statistics(place: Path, labelled: Collection[str], encoding: str) -> pl
         for name, form in reader.metadata_df.select("name", "format").iter_rows()
         if schema[name] == pl.Date and str(form).startswith("%ty")
     }
-    texts = [name for name, dtype in schema.items() if dtype == pl.String]
-    if texts and (decoded := _decoded(place, texts, reader.metadata["encoding"], encoding)):
-        lazy = pl.concat([lazy.drop(texts), decoded[0].lazy()], how="horizontal").select(*schema)
+    texts = lazy.select(name for name, dtype in schema.items() if dtype == pl.String)
+    decoded = _decoded(place, texts, reader.metadata["encoding"], encoding)
+    if decoded.columns:
+        rest = lazy.drop(decoded.columns)
+        lazy = pl.concat([rest, decoded.lazy()], how="horizontal").select(*schema)
     for name, labels in value_labels(place).items():
         if name.strip().lower() in labelled and name not in changed:
             code = pl.col(name).cast(pl.String).str.replace(r"^(-?\d+)\.0+$", "${1}")
@@ -63,15 +66,17 @@ def value_labels(place: Path) -> dict[str, dict[str, str]]:
     }
 
 
-def _decoded(
-    place: Path, names: list[str], of_file: str, encoding: str
-) -> tuple[pl.DataFrame, ...]:
-    """The texts of a file, if they are not UTF-8, in which Stata writes since version 14."""
+def _decoded(place: Path, texts: pl.LazyFrame, of_file: str, encoding: str) -> pl.DataFrame:
+    """The texts of a file that may not be UTF-8, in which Stata writes since version 14."""
     import pyreadstat
 
     is_stata, is_utf8 = place.suffix.lower() == ".dta", of_file.lower() == UTF_8
-    if is_utf8 and (encoding == UTF_8 or is_stata):
-        return ()
+    names = texts.collect_schema().names()
+    if names and is_utf8 and (encoding == UTF_8 or is_stata):
+        n_empty = texts.null_count().collect(engine="streaming").row(0, named=True)
+        names = [name for name in names if n_empty[name]]
+    if not names:
+        return pl.DataFrame()
     read = getattr(pyreadstat, f"read_{place.suffix.lower()[1:]}")
     # None: the encoding that the file names. In Latin-1 every byte is a letter, so none is lost.
     attempts: list[str | None] = [None] if is_utf8 or encoding == UTF_8 else []
@@ -84,15 +89,17 @@ def _decoded(
             frame = read(place, usecols=names, encoding=attempt, output_format="polars")[0]
         except (pyreadstat.ReadstatError, UnicodeDecodeError):
             continue
-        return (_from_bytes(frame.select(names), encoding) if is_stata else frame.select(names),)
+        stated = [] if encoding == UTF_8 else [encoding]
+        possible = [UTF_8, *stated] if is_utf8 else stated or [UTF_8, "cp1252"]
+        return _from_bytes(frame.select(names), possible) if is_stata else frame.select(names)
     raise UnknownTextError
 
 
-def _from_bytes(frame: pl.DataFrame, encoding: str) -> pl.DataFrame:
-    """Texts of bytes in place of letters; without a stated encoding UTF-8 if all are, or cp1252."""
+def _from_bytes(frame: pl.DataFrame, encodings: list[str]) -> pl.DataFrame:
+    """Texts of bytes in place of letters, in the first of `encodings` in which all are texts."""
     distinct = {text for column in frame for text in column.unique() if text is not None}
     letters = [text for text in distinct if not text.isascii()]
-    for attempt in [UTF_8, "cp1252"] if encoding == UTF_8 else [encoding]:
+    for attempt in encodings:
         try:
             texts = [text.encode(_BYTES).decode(attempt) for text in letters]
         except UnicodeError:

@@ -193,6 +193,14 @@ BROKEN: list[tuple[str, pl.DataFrame, str | None, str | None, int | None, int]] 
         2000,
         3,
     ),
+    (
+        "lost-digits",
+        _rows(person_id=["007"] * 3 + ["1.98005E11"] * 3),
+        "person_id",
+        "1.98005E11",
+        2000,
+        3,
+    ),
     ("unknown-code", _rows(sex=["f"] * 3 + ["male"] * 3), "sex", "007", 2000, 3),
     ("unknown-code", _rows(children=[0, 1, 2, 3, 4, 5]), "children", "12", 2001, 2),
     (
@@ -531,6 +539,7 @@ def test_a_person_is_one_whether_a_file_has_text_or_numbers(
         (["1001", "x"], ["1,001", "x"], None),
         (["1001", "x"], ["1 001", "x"], None),
         (["1001", "x"], ["1\u00a0001", "x"], None),
+        (["100001", "x"], ["1,00,001", "x"], None),
         (["007", "12"], ["'007", "12"], None),
         (["{ab}", "x"], ["ab", "x"], None),
         (["1-11", "x"], ["1\u201311", "x"], None),

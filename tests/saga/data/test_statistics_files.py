@@ -75,6 +75,29 @@ def test_texts_with_letters_beyond_ascii_are_read_as_they_were_written(
         assert panel.frame["extra_civil"].to_list() == ["G", "Ä", "Ä", "Ä"]
 
 
+@pytest.mark.parametrize("suffix", [".dta", ".sav"])
+def test_texts_that_are_not_utf_8_in_a_file_that_says_so_are_not_lost(
+    suffix: str, tmp_path: Path
+) -> None:
+    """As those of old files that a newer Stata saved without translating them."""
+    frame = _people(person_id=["b", "b", "QQa", "QQa"], civil=["G", "", "QQ", "QQ"])
+    file = tmp_path / f"p{suffix}"
+    if suffix == ".dta":
+        frame.to_stata(file, version=118, write_index=False)
+    else:
+        pyreadstat.write_sav(frame, str(file))
+    extra = {"extra": {"civil": {"kind": "category"}}}
+    assert read_panel(file, mapping=extra, prices=2022).persons() == ["QQa", "b"]  # empty and UTF-8
+    file.write_bytes(file.read_bytes().replace(b"QQ", b"\xc5s"))
+    for used in (None, extra):
+        with pytest.raises(InputError, match="not in the expected encoding"):
+            read_panel(file, mapping=used, prices=2022)
+    source = Source(file, {**extra, "encoding": "latin-1"}, 2022)
+    for panel in (source.read(), source.panel(pl.concat(source.blocks()))):
+        assert panel.persons() == ["b", "Åsa"]
+        assert panel.frame["extra_civil"].to_list() == ["G", None, "Ås", "Ås"]
+
+
 @pytest.mark.parametrize("form", ["%ty", "%tyCCYY", "%9.0g", "%-ty"])
 def test_years_with_a_format_of_stata_are_years(form: str, tmp_path: Path) -> None:
     people = _people(year=[2000, 2001, 2000, 2003])
