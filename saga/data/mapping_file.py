@@ -16,6 +16,13 @@ from saga.errors import Problem, UsageError
 from saga.files.yaml_text import read_yaml
 
 _OTHER_TYPES = re.compile(r"str|Sum|FirstPositive|tuple\[.*|MacroFile|literal\[.*|function-.*")
+_FORMS = {  # of keys that have several, or parts
+    "columns": "a column's name, a list of names, `sum` or `first_positive`; numbers in quotes",
+    "extra": "`extra: {NAME: {kind: category}}`, or number in place of category",
+    "keep": "`keep: {NAME: [0, 500000]}`",
+    "deflator": "`deflator: {file: cpi.csv, base_year: 1987}`",
+    "macro": "`macro: none`, or `macro: {file: series.csv}`",
+}
 
 
 def shipped_mappings() -> tuple[str, ...]:
@@ -113,13 +120,8 @@ def _explain(error: ValidationError) -> list[Problem]:
         if part["type"] == "extra_forbidden":
             fix = f"Use one of {', '.join(SourceMapping.model_fields)}, extends."
             problem = Problem("mapping", f"the key `{key}` is not known", fix)
-        elif part["type"] in ("model_type", "dict_type") and key.startswith("extra"):
-            fix = "Write `extra: {NAME: {kind: category}}`, or number in place of category."
-            problem = Problem("mapping", f"`{key}`: a column of your own has a kind", fix)
-        elif key in problems:
-            why = (
-                f"`{key}` is neither a column's name nor a list of names, `sum` or `first_positive`"
-            )
-            problem = Problem("mapping", why, "Name columns of the source; numbers in quotes.")
+        elif part["type"] != "value_error" and (form := _FORMS.get(key.partition(".")[0])):
+            why = f"`{key}` is missing or of another form"
+            problem = Problem("mapping", why, f"Write {form}.")
         problems[key] = problem
     return list(problems.values())
