@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,8 +82,8 @@ def fit(
         'simulated people'
     """
     named = given_names(id, time, target, birth_year)
-    if time_limit is not None and not time_limit > 0:
-        raise UsageError(f"time_limit is a number of seconds above 0, not {time_limit}.")
+    if time_limit is not None and not (isinstance(time_limit, Real) and time_limit > 0):
+        raise UsageError(f"time_limit is a number of seconds above 0, not {time_limit!r}.")
     panel = _panel(source, named)
     require_origins(panel)  # refused before the libraries of training are loaded: it takes seconds
     histories_of(panel)

@@ -70,6 +70,7 @@ EXTRAS = {
 }
 _FILE_ERRORS = (
     errno.ENOENT,
+    errno.ENAMETOOLONG,
     errno.EACCES,
     errno.EPERM,
     errno.ENOSPC,

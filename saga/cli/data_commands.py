@@ -54,8 +54,9 @@ def init(
     from saga.data.reading import Source
 
     if out is not None and (mapping is not None or out.exists()):
-        why = "is only for a proposal" if mapping is not None else f"{out} is there already"
-        raise UsageError(f"--out {why}. Leave --mapping out, and name a new file.")
+        is_there = f"{out} is there already. Name a new file"
+        why = is_there if mapping is None else "is for a proposal. Leave --mapping out"
+        raise UsageError(f"--out {why}.")
     with opened(source) as path, tempfile.TemporaryDirectory(prefix="saga-") as folder:
         if mapping is not None:
             _show(Source(path, mapping).preview(), None, as_json=as_json)

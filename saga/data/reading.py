@@ -396,8 +396,11 @@ class Source:
             scaled = amounts.cast(pl.Float64, strict=False) * self._mapped.scale
             renamed = renamed.with_columns(scaled.round(2))
         problems = self._mapped.unfit([*rows.columns, *unread])
+        # What a mapping has no index for is in prices that commands are told.
+        is_told = self._mapped.currency != "SEK" and self._mapped.deflator is None
+        prices = self._mapped.price_year if is_told else self.prices
         try:
-            self.panel(rows, unread)
+            replace(self, prices=prices).panel(rows, unread)
         except InputError as error:
             problems += error.problems
         return MappingPreview(rows, renamed, tuple(effects), tuple(problems), unread)

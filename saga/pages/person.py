@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -56,9 +56,9 @@ class ForecastPicture:
     """
 
     person_id: str
-    rows: pl.DataFrame
-    provenance: Mapping[str, object]
-    warnings: tuple[ForecastWarning, ...]
+    rows: pl.DataFrame = field(repr=False)
+    provenance: Mapping[str, object] = field(repr=False)
+    warnings: tuple[ForecastWarning, ...] = field(repr=False)
 
     @classmethod
     def of(

@@ -386,7 +386,12 @@ def test_init_proposes_a_mapping_and_writes_it_once(tmp_path: Path) -> None:
     assert "  birth_year: yob" in shown["mapping"].splitlines()
     assert any("SEK" in question for question in shown["questions"])
     assert shown["after"][0]["birth_year"] == shown["before"][0]["yob"]
-    assert "is there already" in refusal(f"init {source} --out {out}")
+    assert "is there already. Name a new file." in refusal(f"init {source} --out {out}")
+    dollars = out.read_text().replace("# currency", "currency")
+    for key in ("floor", "macro"):
+        dollars = dollars.replace(f"# {key}", key)
+    out.write_text(dollars)
+    assert not answer(f"init {source} --mapping {out}")["problems"]  # --prices is for later
 
 
 def test_wrong_use_is_json_with_the_option_json() -> None:

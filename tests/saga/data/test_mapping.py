@@ -145,7 +145,10 @@ def test_foreign_money_without_a_deflator_needs_the_price_year(tmp_path: Path) -
         ("codes: {county: {3-1: '01'}}", "the range 3-1, which ends before it begins"),
         ("keep: {wage: [300, 1]}", "below the lowest"),
         ("columns:\n\tyear: yr", "line 2 is not YAML: it contains a tab"),
-        ("columns: {year: 2013}", "`columns.year` is missing or of another form. Write a column's name"),
+        (
+            "columns: {year: 2013}",
+            "`columns.year` is missing or of another form. Write a column's name",
+        ),
         ("null_if: {wage: null}", "null_if.wage"),
         ("null_if: {wage: []}", "`null_if`: wage has no value"),
         ("extends: {a: b}", "`extends` names no shipped mapping"),
