@@ -111,10 +111,10 @@ def in_groups(cells: pl.Series, sign: str = ".", earlier: Counter[str] | None = 
     is_group = signed.str.contains(_GROUP % sign)
     others = signed.filter(~is_group).str.contains(rf"[{sign}]\d{{3}}\s*$")
     seen = Counter[str]() if earlier is None else earlier
-    seen["group"] += is_group.sum()
-    seen["group with zero"] += signed.filter(is_group).str.contains(r"0\s*$").sum()
-    seen["three digits"] += others.sum()
-    seen["other"] += (~others).sum()
+    seen["group"] += int(is_group.sum())
+    seen["group with zero"] += int(signed.filter(is_group).str.contains(r"0\s*$").sum())
+    seen["three digits"] += int(others.sum())
+    seen["other"] += int((~others).sum())
     is_clear = seen["three digits"] or (seen["other"] and not seen["group with zero"])
     return seen["group"] > 0 and not is_clear
 

@@ -34,7 +34,7 @@ def test_a_started_process_gets_the_same_listener() -> None:
 def test_another_event_loop_that_is_installed_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections rest on asyncio's sockets: with uvloop each of them ended at once."""
     other = SimpleNamespace(new_event_loop=lambda: pytest.fail("the other loop is used"))
-    monkeypatch.setitem(sys.modules, "uvloop", other)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "uvloop", other)
     factory = server_config(FastAPI, Settings.of()).get_loop_factory()
     assert factory is not None
     factory().close()
