@@ -16,7 +16,7 @@ from saga.calibration.adaptive.database import LedgerError
 from saga.data.csv_text import CELLS_FIX, OPEN_QUOTES
 from saga.errors import BudgetError, InputError, Problem, SagaError, UsageError
 
-BATCH = "`saga score` does any number of persons in batch"
+BATCH = "a job (POST /v1/jobs) or `saga score` does any number of persons"
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ REFUSALS: dict[str, Refusal] = {
         BudgetError,
         "Too many values for one call",
         "The JSON has more than {limit:,} commas and opening brackets",
-        "Send fewer persons per call, or Parquet; `saga score` does any number in batch",
+        f"Send fewer persons per call, or Parquet; {BATCH}",
     ),
     "json-text": Refusal(
         Http(422, "request"),
@@ -218,7 +218,7 @@ REFUSALS: dict[str, Refusal] = {
         BudgetError,
         _TOO_LARGE,
         "The table has {number} rows",
-        "Send at most {limit} rows per call; `saga score` does any number in batch",
+        f"Send at most {{limit}} rows per call; {BATCH}",
     ),
     "table-columns": Refusal(
         InputError,

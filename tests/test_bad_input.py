@@ -246,6 +246,7 @@ def test_ten_thousand_persons_in_one_request_are_refused_with_a_hint_at_the_batc
 ) -> None:
     rows = [{**people()[0], "person_id": str(i)} for i in range(10_000)]
     refusal = post(service, body(rows), status=413)
+    assert "/v1/jobs" in refusal.text
     assert "saga score" in refusal.text
     assert_helps(refusal, {"rule": "max-persons"})
 
