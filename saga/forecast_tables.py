@@ -93,7 +93,7 @@ def lifetime_table(
 
     Columns: person_id, origin_year, to_age, rate, mean, one q.. per quantile; lower_, upper_ and
     guarantee_ for each coverage; tax_mean and net_mean, null without a `tax` rule. With `from_age`
-    also unknown_years, the number of years since then without known earnings; unless the request
+    last unknown_years, the number of years since then without known earnings; unless the request
     fills them, the amounts are null, and the values NaN. No guarantee is better than "extrapolated"
     where the training `records` do not reach.
     """
@@ -126,7 +126,7 @@ def lifetime_table(
         table["tax_mean"] = taxes.mean(1)
     frame = pl.DataFrame(table).with_columns(pl.col(pl.Float64).fill_nan(None))
     frame = round_amounts(frame, decimals)
-    frame = frame.with_columns(*unknown, net_mean=pl.col("mean") - pl.col("tax_mean"))
+    frame = frame.with_columns((pl.col("mean") - pl.col("tax_mean")).alias("net_mean"), *unknown)
     age = paths.origin_year - paths.birth_year
     is_reached = records.reach(age, request.to_age - age)
     return _lower_guarantees(frame, is_reached, records), values, taxes

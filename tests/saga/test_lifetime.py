@@ -154,7 +154,10 @@ def test_nan_before_age_64_makes_the_present_value_nan() -> None:
 
 @pytest.mark.parametrize("from_age", [None, 30, 45])
 def test_the_interval_of_a_lifetime_does_not_depend_on_other_persons(from_age: int | None) -> None:
-    """Below `from_age` it is central, and for others calibrated, in one block and in several."""
+    """Below `from_age` it is central, and for others calibrated, in one block and in several.
+
+    The columns that every table of lifetimes has come before that of `from_age`.
+    """
     paths = constant_paths([1995, 1991, 1985], 50).with_earnings(
         np.random.default_rng(1).lognormal(12, 0.5, (3, 30, 50)).astype(np.float32)
     )
@@ -178,6 +181,8 @@ def test_the_interval_of_a_lifetime_does_not_depend_on_other_persons(from_age: i
 
     together = table(paths)
     assert_frame_equal(together, pl.concat([table(paths.take(slice(k, k + 1))) for k in range(3)]))
+    of_past = [] if from_age is None else ["unknown_years"]
+    assert together.columns[-2 - len(of_past) :] == ["tax_mean", "net_mean", *of_past]
     is_ahead = [from_age is not None and age < from_age for age in (25, 29, 35)]
     assert (together["guarantee_90"] == "extrapolated").to_list() == is_ahead
 
