@@ -461,8 +461,8 @@ def given_names(
 def require_no_names(names: Mapping[str, str]) -> None:
     """Raise UsageError if `names` are given for the columns of a panel, which has its own."""
     if names:
-        given = ", ".join(f'{ARGUMENTS[column]}="{name}"' for column, name in names.items())
-        raise UsageError(f"The columns of a panel have its own names. Leave {given} out.")
+        arguments = ", ".join(f'{ARGUMENTS[column]}="{name}"' for column, name in names.items())
+        raise UsageError(f"The columns of a panel have its own names. Leave {arguments} out.")
 
 
 def parts_of(source: ColumnSource) -> tuple[str, ...]:

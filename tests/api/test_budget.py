@@ -46,7 +46,7 @@ def fake_request(*chunks: bytes, **options: Any) -> Request:
     ("check", "sizes", "message"),
     [
         (check_work, (20, 500, 30, 300_000), None),
-        (check_work, (21, 500, 30, 300_000), r"at most 20 persons.*at most 476 paths; `saga score"),
+        (check_work, (21, 500, 30, 300_000), r"at most 20 persons.*at most 476 paths; a job"),
         (check_work, (1, 10_000, 48, 1_000), "fewer paths or years"),
         (check_cells, (20, 1_000, 1_000, 6_000_000), None),
         (check_cells, (615, 900, 150, 6_000_000), "groups and comparisons"),

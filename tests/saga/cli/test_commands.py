@@ -420,14 +420,17 @@ def test_an_internal_error_ends_with_70_hides_the_message_and_keeps_the_tracebac
 
 
 def test_the_error_of_a_missing_extra_names_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, people: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    rows = [f"1,{year},1980,300000" for year in range(2015, 2021)]
+    panel = tmp_path / "panel.csv"
+    panel.write_text("\n".join(["person_id,year,birth_year,earnings", *rows]))
     monkeypatch.setitem(sys.modules, "pytorch_lightning", None)
     # The command imports the package anew; `saga.training` must be the old one again afterwards.
     monkeypatch.setattr(saga, "training", saga.training)
     for name in [name for name in sys.modules if name.startswith("saga.training")]:
         monkeypatch.delitem(sys.modules, name)
-    assert "saga-forecast[train]" in refusal(f"train --panel {people} --out {tmp_path / 'b'}")
+    assert "saga-forecast[train]" in refusal(f"train --panel {panel} --out {tmp_path / 'b'}")
 
 
 @pytest.mark.parametrize(
