@@ -51,6 +51,7 @@ _TAGS = {
     "model": "The bundle, and the columns of a person",
     "health": "State of the process",
 }
+_PROBES = ("/livez", "/readyz")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -214,7 +215,8 @@ class RequestMonitor:
             if (store := self._key_store) is None:
                 check_local(headers, self._service.settings.origins)
             scope[KEY] = key = None if store is None else store.find(headers)
-            await self._service.take_turn(key.holder if key else "")
+            if scope["path"] not in _PROBES:  # which the platform sends, and waits for
+                await self._service.take_turn(key.holder if key else "")
             await self._app(scope, receive, send_and_note_status)
         except ProblemError as error:
             await problems.response_to(error)(scope, receive, send_and_note_status)

@@ -393,7 +393,7 @@ def test_calls_of_one_holder_do_not_keep_another_out(
     figures.at_most(f"{name}: the slowest of them", max(seconds), bound, "s")
 
 
-@pytest.mark.parametrize("path", ["/v1/model", "/v1/variables", "/livez"])
+@pytest.mark.parametrize("path", ["/v1/model", "/v1/variables"])
 def test_small_calls_of_one_holder_do_not_slow_another(
     holders: Holders, figures: Figures, path: str
 ) -> None:
