@@ -72,11 +72,9 @@ def create_app(
     settings = settings or Settings.of()
     check_exposure(settings.host, settings.keys)
     service = Service(settings, log, shared)
-    key_store = (
-        None
-        if settings.keys is None
-        else KeyStore(settings.keys, service.log, settings.max_connections // 4)
-    )
+    key_store = None
+    if settings.keys is not None:
+        key_store = KeyStore(settings.keys, service.log, settings.max_connections // 4)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -17,10 +17,10 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from asgi_correlation_id import correlation_id
 from prometheus_client import Gauge
-from saga.api.compute_queue import Turns
 from saga.api.key_file import Caller
 from saga.api.logs import error_location
 from saga.api.refusals import refused
+from saga.api.turns import Turns
 from saga.calibration.adaptive.database import LedgerError
 from saga.calibration.adaptive.issuance import AdaptedForecaster
 from saga.calibration.adaptive.ledger import Actor, Ledger

@@ -17,7 +17,7 @@ from fastapi import Depends, Request
 from saga.api.answers import ANSWER_HEADERS
 from saga.api.budget import BodyMemory, JsonScan, Quotas
 from saga.api.codecs import JSON, media_type, parse_json
-from saga.api.compute_queue import ComputeQueue, Ticket, Turns
+from saga.api.compute_queue import ComputeQueue, Ticket
 from saga.api.example import example_persons
 from saga.api.key_file import OPERATOR, Caller
 from saga.api.ledger_access import WAIT_SECONDS, LedgerAccess
@@ -31,6 +31,7 @@ from saga.api.security import check_scope
 from saga.api.service_metrics import JobMetrics, Metrics
 from saga.api.settings import Settings, unread_variables
 from saga.api.table_reader import READER
+from saga.api.turns import Turns
 from saga.calibration.adaptive.issued_intervals import IssuedInterval
 from saga.calibration.adaptive.ledger import RecordCounts, open_ledger
 from structlog.contextvars import bind_contextvars
@@ -213,9 +214,9 @@ class Service:
             return content
 
     async def take_turn(self, holder: str) -> None:
-        """Wait until a call of a holder may go on: one that waits does in each round of the loop.
+        """Wait for the turn of a call: one begins in each round of the event loop, holders in turn.
 
-        A call takes one step a round, so it would otherwise wait at each for all that have arrived.
+        If all began at once, each step of a call would wait for a step of all the others.
         """
         async with self._rounds.turn(holder):
             await asyncio.sleep(0)

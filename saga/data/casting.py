@@ -103,9 +103,9 @@ def with_decimal_point(column: str) -> pl.Expr:
 def in_groups(cells: pl.Series, sign: str = ".", earlier: Counter[str] | None = None) -> bool:
     """Whether the `sign` in texts may separate thousands, as in 285.000, by all cells.
 
-    Other numbers show that it is the decimal sign, but 285.000 and 0.5 are of two ways of writing:
-    a program that writes 0.5 leaves out the zeros, one that does not writes 0.500. Cells of the
-    same column may be `earlier`, and are counted there with these.
+    Other numbers may show that it is the decimal sign: 0.500 does. 0.5 beside 285.000 does not,
+    because a program that leaves out zeros writes 285. `earlier` counts the cells of the column
+    that came before, and these are added to it.
     """
     signed = cells.filter(cells.str.contains(sign, literal=True))
     is_group = signed.str.contains(_GROUP % sign)

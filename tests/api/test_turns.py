@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from saga.api.compute_queue import Turns
+from saga.api.turns import Turns
 
 
 async def served(n_places: int, callers: str) -> str:
