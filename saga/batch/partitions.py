@@ -7,7 +7,7 @@ Partition k has persons k * size to (k + 1) * size - 1 of the sorted list, for a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import polars as pl
@@ -24,6 +24,7 @@ _PERSON, _GROUP = "__person", "__group"
 # reading one partition scans more rows.
 _PARTITIONS_A_GROUP = 32
 _ROWS_A_BLOCK = 20_000
+_ROWS_TOGETHER = 200_000  # staged at once, at least: each time, every group gets a file
 _COMPLETE = "complete.json"  # in the folder of staged rows, when it has all of them
 
 
@@ -110,7 +111,7 @@ def stage(source: Source, assignment: pl.DataFrame, partitions: Partitions) -> N
         return
     out, folder = partitions.out, partitions.folder
     out.remove(folder)
-    for number, block in enumerate(source.blocks()):
+    for number, block in enumerate(_together(source.blocks())):
         assigned = block.with_columns(source.person_of(block).alias(_PERSON)).join(
             assignment, on=_PERSON, how="inner", maintain_order="left"
         )
@@ -122,3 +123,15 @@ def stage(source: Source, assignment: pl.DataFrame, partitions: Partitions) -> N
             content = parquet_bytes(in_order, row_group_size=_ROWS_A_BLOCK)
             out.put(f"{folder}/{_group_name(group)}/{number:05d}.parquet", content)
     out.put(f"{folder}/{_COMPLETE}", b"{}\n")
+
+
+def _together(blocks: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """The rows of `blocks` in larger ones."""
+    waiting = list[pl.DataFrame]()
+    for block in blocks:
+        waiting.append(block)
+        if sum(each.height for each in waiting) >= _ROWS_TOGETHER:
+            yield pl.concat(waiting)
+            waiting.clear()
+    if waiting:
+        yield pl.concat(waiting)

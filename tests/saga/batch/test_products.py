@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from carry import Carry
 
+from saga.batch import partitions
 from saga.batch.engine import BatchInterruptedError, score
 from saga.batch.products import Recipe
 from saga.batch.run_folder import MANIFEST, REJECTED
@@ -150,6 +151,7 @@ def test_a_crash_at_any_commit_neither_loses_nor_repeats_a_person(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = _write_years(_rows().filter(pl.col("year") >= YEARS[-2]), tmp_path / "years")
+    monkeypatch.setattr(partitions, "_ROWS_TOGETHER", 1)  # each year is staged by itself
     score(source, tmp_path / "whole", Carry(), persons_per_partition=20)
     expected, deaths = files_of(tmp_path / "whole"), 0
     for call, after in _crash_points():
