@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -14,38 +15,35 @@ from saga.api.table_process import MAX_TEXT
 from saga.api.table_reader import check_file
 
 from saga.data.reading import MAX_ROWS, Source
-from saga.errors import InputError, Problem
+from saga.errors import InputError
+from tests.encoded import encoded
+from tests.problems import problem_of
 
 MAX_BYTES = 2**26
 STREAM = pytest.param(".stream.arrow", marks=pytest.mark.thorough)  # batches as those of a file
 SUFFIXES = [".parquet", ".arrow", STREAM, ".csv"]
 
 
-def problem_of(path: Path, max_bytes: int = 2 * 2**30) -> Problem | None:
-    """Why a table is refused; None if it passes."""
+def rule_of(path: Path, max_bytes: int = 2 * 2**30) -> str | None:
+    """The rule that refuses a table; None if it passes."""
     try:
         check_file(path, max_bytes)
     except InputError as error:
-        return error.problems[0]
+        return error.problems[0].rule
     return None
 
 
-def rule_of(path: Path, max_bytes: int = 2 * 2**30) -> str | None:
-    """The rule that refuses a table; None if it passes."""
-    problem = problem_of(path, max_bytes)
-    return None if problem is None else problem.rule
+WRITERS: dict[str, Callable[[pl.DataFrame, Path], object]] = {
+    ".parquet": pl.DataFrame.write_parquet,
+    ".arrow": pl.DataFrame.write_ipc,
+    ".stream.arrow": pl.DataFrame.write_ipc_stream,
+    ".csv": pl.DataFrame.write_csv,
+}
 
 
-def write(frame: pl.DataFrame, path: Path) -> Path:
-    match path.suffixes:
-        case [".parquet"]:
-            frame.write_parquet(path)
-        case [".arrow"]:
-            frame.write_ipc(path)
-        case [".stream", ".arrow"]:
-            frame.write_ipc_stream(path)
-        case _:
-            frame.write_csv(path)
+def write(frame: pl.DataFrame, folder: Path, suffix: str) -> Path:
+    path = folder / f"panel{suffix}"
+    WRITERS[suffix](frame, path)
     return path
 
 
@@ -58,14 +56,14 @@ def persons(name: str, n: int = 50) -> pl.DataFrame:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_texts_up_to_the_limit_pass(tmp_path: Path, suffix: str) -> None:
     frame = persons("é" * MAX_TEXT).with_columns(note=pl.lit("n" * 1_000))  # not of a panel
-    assert problem_of(write(frame, tmp_path / f"panel{suffix}")) is None
+    assert rule_of(write(frame, tmp_path, suffix)) is None
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("name", ["x" * 2**17, "x" * 2**21])
 def test_a_long_text_is_refused(tmp_path: Path, suffix: str, name: str) -> None:
-    problem = problem_of(write(persons(name), tmp_path / f"panel{suffix}"))
-    assert problem is not None
+    path = write(persons(name), tmp_path, suffix)
+    problem = problem_of(check_file, path, 2 * 2**30)
     assert problem.rule == "string_too_long"
     assert problem.column == (None if suffix == ".csv" else "person_id")
     assert "xxxx" not in str(problem)
@@ -108,20 +106,24 @@ def test_a_text_that_lies_outside_its_table_is_damage(
     assert rule_of(tmp_path / "panel.arrow") == "unreadable-file"
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
-def test_a_damaged_table_is_refused(tmp_path: Path, suffix: str) -> None:
-    """Otherwise the engine, whose library may read what the check could not, had it unchecked."""
-    (tmp_path / f"panel{suffix}").write_bytes(b"no table at all")
-    assert rule_of(tmp_path / f"panel{suffix}") == "unreadable-file"
+PERSON = persons("A")
 
 
-def test_a_stream_without_its_end_is_refused(tmp_path: Path) -> None:
-    path = write(persons("A"), tmp_path / "panel.stream.arrow")
-    assert problem_of(path) is None
-    path.write_bytes(path.read_bytes()[:-8])
-    problem = problem_of(path)
-    assert problem is not None
-    assert (problem.rule, "rows may be missing" in problem.message) == ("table-end", True)
+@pytest.mark.parametrize(
+    ("name", "content", "rule"),
+    [
+        # Otherwise the engine, whose library may read what the check could not, had it unchecked.
+        ("panel.parquet", b"no table at all", "unreadable-file"),
+        ("panel.arrow", b"no table at all", "unreadable-file"),
+        ("panel.stream.arrow", encoded(PERSON, "ipc_stream"), None),
+        ("panel.stream.arrow", encoded(PERSON, "ipc_stream")[:-8], "table-end"),
+    ],
+)
+def test_a_damaged_table_is_refused(
+    tmp_path: Path, name: str, content: bytes, rule: str | None
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert rule_of(tmp_path / name) == rule
 
 
 def columns(n: int, **others: pa.Array) -> pa.Table:
@@ -215,7 +217,7 @@ def test_a_cell_with_line_ends_is_measured_whole(
 @pytest.mark.parametrize("level", [0, 5, 6, 9, "gzip", "zstd"])
 def test_packed_csv_is_refused(tmp_path: Path, level: int | str) -> None:
     """The engine would unpack it: 9 kB of zstd are 100 MB of rows, which nobody has counted."""
-    path, rows = tmp_path / "panel.csv", persons("A").write_csv().encode()
+    path, rows = tmp_path / "panel.csv", PERSON.write_csv().encode()
     packed = zlib.compress(rows, level) if isinstance(level, int) else pa.compress(rows, level)
     path.write_bytes(packed)
     assert pl.read_csv(path).height == 50, "the engine reads it"
@@ -241,6 +243,4 @@ def test_rows_of_one_person_are_bounded(
     if passes:
         assert "B" in source.persons().to_list()
         return
-    with pytest.raises(InputError) as caught:
-        source.persons()
-    assert caught.value.problems[0].rule == "person-rows"
+    assert problem_of(source.persons).rule == "person-rows"

@@ -31,6 +31,7 @@ from saga.errors import BudgetError, BundleError, InputError, Problem, UsageErro
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, Request, options_of
 from tests.api.conftest import ask
 from tests.conftest import Running
+from tests.problems import problem_of, problems_of
 
 
 @pytest.mark.parametrize(
@@ -79,9 +80,7 @@ def test_a_wrong_shape_is_reported_with_person_year_column_and_count() -> None:
             }
         ]
     }
-    with pytest.raises(ProblemError) as caught:
-        parse_json(json.dumps(body).encode(), ForecastBody, 10)
-    (problem,) = caught.value.problems
+    problem = problem_of(parse_json, json.dumps(body).encode(), ForecastBody, 10)
     assert (problem.person_id, problem.year, problem.column, problem.count) == (
         "0017",
         2002,
@@ -121,9 +120,8 @@ def test_the_fix_fits_what_was_sent(
     change: dict[str, object], column: str, rule: str, fix: str
 ) -> None:
     valid = {"persons": [{"person_id": "A", "history": [{"year": 2022}]}]}
-    with pytest.raises(ProblemError) as caught:
-        parse_json(json.dumps({**valid, **change}).encode(), ForecastBody, 10)
-    (problem,) = caught.value.problems
+    content = json.dumps({**valid, **change}).encode()
+    problem = problem_of(parse_json, content, ForecastBody, 10)
     assert (problem.column, problem.rule, problem.person_id or "A") == (column, rule, "A")
     assert fix in problem.fix
     assert "null" not in problem.fix
@@ -145,9 +143,8 @@ def test_a_number_that_an_option_does_not_allow_has_the_hint_of_every_door(
     for name, option in hints.items() - {("coverage", hints["coverage"])}:
         number = 10**6 if option.most else 3
         content = {"persons": [person], name: [number] if name in LISTS else number}
-        with pytest.raises(ProblemError) as caught:
-            parse_json(json.dumps(content).encode(), body, 10)
-        assert option.hint in str(caught.value.problems[0])
+        problems = problems_of(parse_json, json.dumps(content).encode(), body, 10)
+        assert option.hint in str(problems[0])
 
 
 def test_a_problem_of_an_unknown_type_does_not_repeat_its_message() -> None:
