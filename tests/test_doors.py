@@ -52,11 +52,14 @@ from saga.requests import (
 from tests.calibration.adaptive.ledgers import run_and_record
 from tests.command_line import answer
 from tests.conftest import Running, Start
+from tests.panels import rows_of
 
 Row = dict[str, Any]
 PERSONS, MONEY_OF = 9, 2022
 YEARLY = ForecastRequest((2, 3, 5), (0.5, 0.9), (0.1, 0.5), limits=True, bands=3, unrounded=True)
 CEILING = PensionSource("base: se\nparameters: {ceiling: {2030: 9}}\n")
+DOWN = {"year": 2022, "unemployment": 0.2, "real_wage_growth": -0.2, "inflation": 0.02}
+CLOSES = [{"year": 2035, "female/male": 1.0}]
 LIVES = LifetimeRequest(0.03, 60, 20, "se-2022", (0.8, 0.9), (0.25, 0.5))
 
 
@@ -74,6 +77,7 @@ CASES = {
     "forecasts": Case(ForecastRequest()),
     "forecasts with limits and bands": Case(YEARLY),
     "forecasts under a scenario": Case(YEARLY, Draws(scenario="recession-1990s")),
+    "forecasts under the rows of a scenario": Case(YEARLY, Draws(scenario=[DOWN])),
     "forecasts under a ledger": Case(YEARLY, ledger=True),
     "forecasts of a backtest": Case(YEARLY, origin=2018),
     "forecasts beyond the span of the records": Case(replace(YEARLY, beyond_span=True)),
@@ -83,6 +87,7 @@ CASES = {
         replace(LIVES, unknown_years="interpolate")
     ),
     "lifetimes of another seed": Case(LIVES, Draws(20, 4)),
+    "lifetimes while a gap closes": Case(LifetimeRequest(), Draws(20, 3, CLOSES)),
     "lifetimes under a ledger": Case(LifetimeRequest(), ledger=True),
     "paths": Case(PathsRequest(50)),
     "paths with all digits": Case(PathsRequest(unrounded=True), Draws(4, 5)),
@@ -154,15 +159,13 @@ def world(
     past = history(test_persons, origins.take(every_age).take(slice(0, PERSONS)))
     last = past.frame.group_by("person_id").agg(pl.all().sort_by("year").last())
     later = last.select(past.frame.columns).with_columns(pl.col("year") + 1)
-    odd = pl.DataFrame(
+    odd = rows_of(
         [
             ("odd-old", 2020, 1930, 9e4),
             ("odd-silent", 2020, 1980, None),
             ("odd-63", 2020, 1957, 9e4),
             ("odd-63", 1970, 1957, 9e4),
-        ],
-        ["person_id", "year", "birth_year", "earnings"],
-        orient="row",
+        ]
     ).with_columns(pl.col("year", "birth_year").cast(pl.Int16))
     people = pl.concat([past.frame, later, odd], how="diagonal_relaxed").sort("person_id", "year")
     people = people.select(column for column in people if column.null_count() < len(column))
@@ -200,10 +203,14 @@ def options(request: Request | PopulationRequest, draws: Draws) -> dict[str, Any
     }
 
 
-def line(case: Case, url: str | None, record: bool) -> list[str]:
-    """The options of a case on the command line."""
+def line(world: World, case: Case, url: str | None, record: bool) -> list[str]:
+    """The options of a case on the command line; the rows of a scenario are in a file."""
     words = ["--prices", str(MONEY_OF)]
     for name, value in options(case.request, case.draws).items():
+        if name == "scenario" and not isinstance(value, str):
+            rows, value = value, world.output() / "given.csv"  # the name of what has no name
+            value.parent.mkdir()
+            pl.DataFrame(rows).write_csv(value)
         text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
     words += [] if url is None else ["--database", url]
@@ -253,7 +260,7 @@ def command(world: World, case: Case, url: str | None, record: bool) -> Got:
     name = names[case.request.product]
     out = world.output(".parquet")
     words = (name, world.people, "--bundle", world.bundle, "--out", out, "--threads 1")
-    report = answer(*words, line(case, url, record))
+    report = answer(*words, line(world, case, url, record))
     left_out = rules(report["left_out"])
     return Got(pl.read_parquet(out), report["provenance"], told(report["warnings"]), left_out)
 
@@ -261,7 +268,7 @@ def command(world: World, case: Case, url: str | None, record: bool) -> Got:
 def batch(world: World, case: Case, url: str | None, record: bool) -> Got:
     out = world.output()
     words = ("score", world.people, out, "--bundle", world.bundle, "--persons-per-partition 5")
-    answer(*words, "--product", case.request.product, line(case, url, record))
+    answer(*words, "--product", case.request.product, line(world, case, url, record))
     totals = json.loads((out / MANIFEST).read_text())["totals"]
     parts = sorted(out.glob("part-*.parquet"))
     (provenance,) = {
@@ -384,11 +391,14 @@ JOBS = ("forecasts under a ledger", "lifetimes with tax and past", "paths", "pen
 def doors_of(name: str) -> list[str]:
     """Paths are a product of batches and jobs only; a job, the slowest door, has a case of each.
 
-    The service answers pensions by jobs only.
+    The service answers pensions by jobs only. The client sends a table, and names its scenario.
     """
+    case = CASES[name]
     doors = {"paths": ["batch"], "pensions": ["command line", "batch"]}.get(
-        CASES[name].request.product, ["command line", "batch", "client", "service"]
+        case.request.product, ["command line", "batch", "client", "service"]
     )
+    if isinstance(case.draws.scenario, list):
+        doors.remove("client")
     return [*doors, "job"] if name in JOBS else doors
 
 
@@ -411,6 +421,7 @@ VARIANTS = {
     "forecasts with limits and bands",
     "lifetimes under a ledger",
     "lifetimes of another seed",
+    "lifetimes while a gap closes",
     "lifetimes with a past whose gaps are filled",
     "paths with all digits",
     "pensions",

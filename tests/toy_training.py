@@ -12,6 +12,7 @@ from saga.training.train_config import TrainConfig
 from saga.data.panel import Panel, PanelMeta
 from saga.model import ModelConfig
 from saga.schema import extra_column
+from tests.panels import rows_of
 
 TOY = TrainConfig(
     name="toy",
@@ -40,7 +41,7 @@ def make_panel(extra: Sequence[str] = (), *, factor: float = 1.0, zeros: bool = 
             zero, noise = zeros and rng.random() < 0.1, rng.normal(0, 0.2)
             earnings = 0.0 if zero else factor * float(np.exp(level + noise))
             rows.append((f"p{i:03d}", year, 1960 + i % 25, earnings))
-    frame = pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row")
+    frame = rows_of(rows)
     number = pl.int_range(pl.len())
     values = {
         "sex": pl.when(number // 12 % 2 == 0).then(pl.lit("female")).otherwise(pl.lit("male")),

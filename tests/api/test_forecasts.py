@@ -93,19 +93,6 @@ def test_the_work_of_a_forecast_does_not_depend_on_the_number_of_paths(
     assert [w["option"] for w in answer.json()["warnings"] if w["code"] == "no-effect"] == ["paths"]
 
 
-def test_a_scenario_of_rows_is_that_of_the_library(
-    service: Running, forecaster: Forecaster, person: Person
-) -> None:
-    """Only one year is given; the others are drawn."""
-    down = {"year": 2023, "unemployment": 0.2, "real_wage_growth": -0.2, "inflation": 0.02}
-    persons = people(person)[:1]
-    answer = service.forecast({"persons": persons, "horizons": [1], "scenario": [down]}).json()
-    panel, draws = read_panel(rows(persons)), Draws(scenario=[down])
-    expected = forecaster.forecast(panel, ForecastRequest([1]), draws).table
-    assert answer["provenance"]["scenario"] == "given"
-    assert [answer["forecasts"][0]["horizons"][0]["mean"]] == expected["mean"].to_list()
-
-
 def test_another_call_is_answered_while_a_recorded_forecast_of_several_hundred_persons_runs(
     start: Callable[[Settings], AbstractContextManager[Running]],
     person: Person,
@@ -296,6 +283,7 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]] =
         {"rule": "max-persons"},
     ),
     (L, {}, {"scenario": [LATE], "to_age": 50}, 422, {}),
+    (L, {}, {"scenario": [{"year": 2035, "female/man": 1.0}]}, 422, {}),
     (L, {}, {"to_age": 30}, 422, {"person_id": "A1"}),
     (L, {}, {"tax": "/etc/reform.yaml"}, 422, {"column": "tax"}),
     (L, {}, {"tax": {"base": "/etc/passwd"}}, 422, {}),

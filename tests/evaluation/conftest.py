@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
-import polars as pl
 import pytest
 from saga.evaluation.contestants import SampledContestant
 from scipy import stats
@@ -17,6 +16,7 @@ from saga.data.split import assign_parts
 from saga.keyed_random import uniform_rows
 from saga.paths import Paths
 from tests import toy_training
+from tests.panels import yearly_panel
 
 YEARS = np.arange(1995, 2023)
 TOY = replace(toy_training.TOY, batch_persons=64, max_steps=8, validate_every=4)
@@ -24,18 +24,7 @@ TOY = replace(toy_training.TOY, batch_persons=64, max_steps=8, validate_every=4)
 
 def _panel(earnings: np.ndarray, born: np.ndarray, meta: PanelMeta, **static: np.ndarray) -> Panel:
     """Panel of (n, T) earnings over YEARS, NaN: no row; ages outside 16-64 are left out."""
-    n, t = earnings.shape
-    rows = {
-        "person_id": np.repeat([f"{i:05d}" for i in range(n)], t).tolist(),
-        "year": np.tile(YEARS[:t], n),
-        "birth_year": np.repeat(born, t),
-        "earnings": earnings.ravel(),
-        **{name: np.repeat(values, t).tolist() for name, values in static.items()},
-    }
-    frame = pl.DataFrame(rows).filter(
-        pl.col("earnings").is_not_nan(), (pl.col("year") - pl.col("birth_year")).is_between(16, 64)
-    )
-    return Panel.of(frame, meta)
+    return yearly_panel(earnings, YEARS[: earnings.shape[1]], born, meta, **static)
 
 
 @pytest.fixture(scope="session")

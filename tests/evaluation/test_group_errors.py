@@ -8,9 +8,10 @@ import pytest
 from saga.calibration.diagnostics.simple_rules import GrowthRule
 from saga.evaluation.group_errors import judge_groups
 
-from saga.data.panel import Panel, PanelMeta
+from saga.data.panel import Panel
 from saga.paths import Paths
 from saga.population.scored_paths import last_known
+from tests.panels import panel_of
 
 GROWTH, LAST = 0.03, 2010
 DIGITS = 1e-3  # figures have four digits
@@ -20,13 +21,12 @@ N = 40  # persons of each sex
 def _panel() -> Panel:
     """Everybody is 40, earns 100 (women) or 200 (men) in 2010, and 3 % less a year earlier."""
     rows = [
-        (f"{sex}{i:02d}", year, 1970, sex, level * np.exp(GROWTH * (year - LAST)))
+        (f"{sex}{i:02d}", year, 1970, level * np.exp(GROWTH * (year - LAST)), sex)
         for sex, level in (("female", 100.0), ("male", 200.0))
         for i in range(N)
         for year in range(2001, LAST + 1)
     ]
-    names = ["person_id", "year", "birth_year", "sex", "earnings"]
-    return Panel.of(pl.DataFrame(rows, names, orient="row"), PanelMeta("hand"))
+    return panel_of(rows, "sex")
 
 
 @pytest.fixture(scope="module")

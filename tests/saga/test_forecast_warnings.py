@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from scipy.stats import binom
 
-from saga.data.panel import Panel, PanelMeta
+from saga.data.panel import Panel
 from saga.features.calendar import Calendar
 from saga.features.training_reference import TrainingReference
 from saga.features.transforms import Transforms
@@ -28,6 +28,7 @@ from saga.macro.scenarios import Scenario
 from saga.request_warnings import Training, find_warnings, past_warnings
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, Request
 from saga.training_records import TrainingRecords
+from tests import panels
 
 N = 3_000
 
@@ -39,8 +40,7 @@ def panel_of(amounts: Sequence[Sequence[float]], *, birth_year: int = 1980) -> P
         for person, row in enumerate(amounts)
         for i, amount in enumerate(row)
     ]
-    columns = ["person_id", "year", "birth_year", "earnings", "transfers"]
-    return Panel.of(pl.DataFrame(rows, columns, orient="row"), PanelMeta("p"))
+    return panels.panel_of(rows, "transfers")
 
 
 def ordinary(n: int, years: int = 8, seed: int = 0) -> list[list[float]]:

@@ -30,6 +30,7 @@ from saga.lifetime import (
 from saga.paths import Paths
 from saga.requests import LifetimeRequest, UnknownYears
 from saga.training_records import TrainingRecords
+from tests.panels import panel_of
 
 
 def constant_paths(birth_years: Sequence[int], n_paths: int = 3) -> Paths:
@@ -124,8 +125,7 @@ PASTS: dict[str, tuple[dict[int, float | None], float | None, float, float]] = {
 def test_a_sum_over_unknown_years_is_unknown_unless_they_are_filled(name: str) -> None:
     amounts, *sums = PASTS[name]
     rows = [("p0", 1980 + age, 1980, amount) for age, amount in amounts.items()]
-    frame = pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row")
-    panel = Panel.of(frame, PanelMeta(panel_id="toy"))
+    panel = panel_of(rows)
     paths = Paths(np.array(["p0"]), np.array([1980]), np.array([2005]), np.zeros((1, 1, 2), "f4"))
     for how, expected in zip(get_args(UnknownYears), sums, strict=True):
         past = past_years(panel, 20, how)
@@ -170,8 +170,7 @@ def test_the_interval_of_a_lifetime_does_not_depend_on_other_persons(from_age: i
         origin_years={(k, ALL): 3 for k in range(31)},
     )
     rows = [("p0", 2020, 1995, 1.0), ("p1", 2020, 1991, 1.0), ("p2", 2020, 1985, 1.0)]
-    frame = pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row")
-    panel = Panel.of(frame, PanelMeta(panel_id="toy"))
+    panel = panel_of(rows)
     how: UnknownYears = "null" if from_age is None else "zero"
     request = LifetimeRequest(from_age=from_age, to_age=50, coverage=(0.9,), unknown_years=how)
     records = TrainingRecords(1990, 2022, 32, 16, 64)

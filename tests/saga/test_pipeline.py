@@ -16,6 +16,7 @@ from saga.errors import UsageError
 from saga.forecast_warnings import add_counts
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, Request
+from tests.panels import rows_of
 
 SHIPPED = Path(__file__).parents[2] / "bundles/small"
 DRAWS = Draws(12, 3)
@@ -43,8 +44,7 @@ def panel() -> Panel:
         for person, birth_year in born.items()
         for year in range(2014, 2023)
     ]
-    columns = ["person_id", "year", "birth_year", "earnings"]
-    return read_panel(pl.DataFrame(rows, columns, orient="row"), prices=2022)
+    return read_panel(rows_of(rows), prices=2022)
 
 
 @every_request

@@ -23,6 +23,7 @@ from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
 from saga.small_groups import MIN_PERSONS
 from saga.training_records import TrainingRecords, guarantee_of
+from tests import panels
 
 SHIPPED = Path(__file__).parents[2] / "bundles/small"
 COHORT = TrainingRecords(2015, 2022, 7, 23, 37)  # eight years of persons born in 1985-92
@@ -48,11 +49,7 @@ def panel_of(*persons: tuple[str, int, range]) -> Panel:
         for name, born, years in persons
         for year in years
     ]
-    columns = ["person_id", "year", "birth_year", "earnings"]
-    return Panel.of(
-        pl.DataFrame(rows, columns, orient="row"),
-        PanelMeta("cohort", currency="SEK", price_year=2022),
-    )
+    return panels.panel_of(rows, meta=PanelMeta("cohort", currency="SEK", price_year=2022))
 
 
 YOUNG = panel_of(("a", 1990, range(2015, 2023)), ("b", 1986, range(2017, 2023)))

@@ -24,13 +24,14 @@ from saga.training.train_config import built_in_configs, load_config
 
 from saga.bundle import Bundle
 from saga.data.origins import cut
-from saga.data.panel import Panel, PanelMeta
+from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import assign_parts, salt_beside, with_salt
 from saga.errors import BundleError, InputError, UsageError
 from saga.forecaster import Forecaster
 from saga.macro.process import MacroProcess
 from saga.requests import ForecastRequest
+from tests.panels import panel_of
 from tests.toy_training import QUIET, TOY
 
 RESUMED = replace(QUIET, resume=True)
@@ -57,8 +58,7 @@ def panel() -> Panel:
                     *((2015, "dead") if last == 2014 else (None, None)),
                 )
             )
-    columns = ["person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason"]
-    return Panel.of(pl.DataFrame(rows, columns, orient="row"), PanelMeta("toy"))
+    return panel_of(rows, "exit_year", "exit_reason")
 
 
 def assert_same(a: Bundle, b: Bundle) -> None:

@@ -23,6 +23,7 @@ from saga.model import ModelConfig, Saga
 from saga.requests import Draws, ForecastRequest
 from saga.schema import CATEGORICAL, FAMILY, extra_column
 from saga.trees.recent_years import Window
+from tests.panels import panel_of
 from tests.toy_training import QUIET, TOY
 
 EXTRA = (
@@ -60,8 +61,7 @@ def people(n: int, meta: PanelMeta = META) -> Panel:
             rows.append(
                 (f"p{i:04d}", year, 1970, earnings, str(race), wealth, enrolled, 40.0, f"f{i // 2}")
             )
-    columns = ["person_id", "year", "birth_year", "earnings", *(c.name for c in EXTRA)]
-    return Panel.of(pl.DataFrame(rows, columns, orient="row"), meta)
+    return panel_of(rows, *(column.name for column in EXTRA), meta=meta)
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from saga.calibration.diagnostics.person_results import Cases
 
 from saga.conformal.calibrator import Calibrator
 from saga.data.origins import Origins
-from saga.data.panel import Panel, PanelMeta
 from saga.model_error import ModelError
 from saga.paths import Paths
+from tests.panels import panel_of
 
 N = 4_000
 
@@ -154,12 +154,11 @@ def test_sums_on_paths_are_those_of_persons_with_an_outcome() -> None:
 
 def test_the_rule_knows_nothing_after_an_origin() -> None:
     rows = [
-        (f"{i:02d}", year, 1960, "male", 100.0 if year <= 2004 else 1e6)
+        (f"{i:02d}", year, 1960, 100.0 if year <= 2004 else 1e6, "male")
         for i in range(20)
         for year in range(2000, 2010)
     ]
-    names = ["person_id", "year", "birth_year", "sex", "earnings"]
-    panel = Panel.of(pl.DataFrame(rows, names, orient="row"), PanelMeta("hand"))
+    panel = panel_of(rows, "sex")
     origins = Origins(np.array(["00", "01"]), np.array([2004, 2003]))
     ruled = predict_by_rule(panel, origins, [1, 2])
     assert ruled.sort("person_id")["person_id"].to_list() == ["00", "01"]

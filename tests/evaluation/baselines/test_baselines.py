@@ -30,6 +30,7 @@ from saga.model import ModelConfig
 from saga.model.config import BackboneName
 from saga.scores import covered
 from tests.evaluation.baselines.short_fits import short_fits
+from tests.panels import yearly_panel
 
 Make = Callable[..., Panel]
 HORIZONS = [1, 5, 10]
@@ -228,17 +229,8 @@ def test_a_panel_without_zeros_covariates_or_odd_horizons_works(name: str) -> No
     rng = np.random.default_rng(0)
     n, years = 200, np.arange(1994, 2020, 2)
     log = 2.5 + rng.normal(0, 0.4, (n, 1)) + rng.normal(0, 0.1, (n, len(years))).cumsum(axis=1)
-    rows = {
-        "person_id": np.repeat([f"p{i}" for i in range(n)], len(years)).tolist(),
-        "year": np.tile(years, n),
-    }
-    rows |= {
-        "birth_year": np.repeat(rng.integers(1957, 1965, n), len(years)),
-        "earnings": np.exp(log).ravel(),
-    }
-    panel = Panel.of(
-        pl.DataFrame(rows), PanelMeta("biennial", currency="USD", floor=None, macro=None)
-    )
+    meta = PanelMeta("biennial", currency="USD", floor=None, macro=None)
+    panel = yearly_panel(np.exp(log), years, rng.integers(1957, 1965, n), meta)
     origins = draw_origins(panel, max_horizon=10, seed=0)
     fitted = QUICK[name]().fit(panel, seed=0)
     paths = fitted.simulate(history(panel, origins), origins, to_horizon=10, n_paths=20, seed=0)

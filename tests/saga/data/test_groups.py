@@ -8,9 +8,10 @@ import pytest
 
 from saga.data.groups import GROUPINGS, UNKNOWN, Grouping, last_record_origins
 from saga.data.origins import Origins, draw_origins
-from saga.data.panel import Panel, PanelMeta
+from saga.data.panel import Panel
 from saga.data.split import persons_of
 from studies.record_reductions import reduce_to_profile
+from tests.panels import panel_of
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +68,7 @@ def test_labels_have_the_order_of_the_origins_and_a_name_for_unknown(grouping: G
         ("a", 2000, 1961, 2e5, "female", "06"),
         ("a", 2001, 1961, None, None, "25"),
     ]
-    frame = pl.DataFrame(
-        rows, ["person_id", "year", "birth_year", "earnings", "sex", "county"], orient="row"
-    )
-    panel = Panel.of(frame, PanelMeta("p"))
+    panel = panel_of(rows, "sex", "county")
     labels = grouping.labels(panel, Origins(np.array(["b", "a"]), np.array([2000, 2001])))
     assert labels["sex"].tolist() == [UNKNOWN, "female"]
     assert labels["county_type"].tolist() == [UNKNOWN, "north"]

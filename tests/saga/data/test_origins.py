@@ -17,6 +17,7 @@ from saga.data.origins import (
 )
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError
+from tests import panels
 
 
 def panel_of(rows: dict[str, list[Any]]) -> Panel:
@@ -38,7 +39,6 @@ def full_panel(persons: int, years: range = range(1990, 2023), birth_year: int =
 @pytest.fixture
 def exits() -> Panel:
     """Persons with a death or an emigration in 2005, with a gap and a null, and aged 65 in 2004."""
-    names = ["person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason"]
     last: dict[str, Any] = {"dead": (1970, 2005, "dead"), "gone": (1970, 2005, "emigrated")}
     last |= {"gap": (1970, None, None), "old": (1939, None, None)}
     years: dict[str, Any] = {"dead": range(2000, 2005), "gone": range(2000, 2005)}
@@ -54,7 +54,7 @@ def exits() -> Panel:
         for person, (birth, *at) in last.items()
         for year in years[person]
     ]
-    return Panel.of(pl.DataFrame(rows, schema=names, orient="row"), PanelMeta(panel_id="exits"))
+    return panels.panel_of(rows, "exit_year", "exit_reason")
 
 
 def test_outcomes_are_zero_after_death_and_nan_where_not_observed(exits: Panel) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import polars as pl
 import pytest
 
-from saga.data.panel import Panel, PanelMeta
+from saga.data.panel import Panel
 from saga.features.training_reference import (
     LEVELS,
     PROPERTIES,
     TrainingReference,
 )
 from saga.small_groups import MIN_PERSONS
+from tests import panels
 
 
 def panel_of(persons: dict[str, list[float | None]], *, birth_year: int = 1980) -> Panel:
@@ -24,8 +24,7 @@ def panel_of(persons: dict[str, list[float | None]], *, birth_year: int = 1980) 
         for person, amounts in persons.items()
         for i, amount in enumerate(amounts)
     ]
-    columns = ["person_id", "year", "birth_year", "earnings"]
-    return Panel.of(pl.DataFrame(rows, columns, orient="row"), PanelMeta("p"))
+    return panels.panel_of(rows)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from saga.model import ModelConfig, Saga
 from saga.simulation.ensemble import average_marginals
 from saga.simulation.marginals import DirectMarginals
 from saga.simulation.rollout import Rollout, RolloutOptions
+from tests.panels import panel_of
 
 CALENDAR = Calendar(None)
 KRONOR, GROWTH = 11.3, 0.05
@@ -33,8 +34,7 @@ def make_panel(factor: float = 1.0, growth: float = 0.0, power: float = 1.0) -> 
             amount *= factor * np.exp(growth * (year - 2012))
             earnings = 0.0 if rng.random() < 0.1 else float(amount)
             rows.append((f"p{i:03d}", year, birth_year, earnings, 0.3 * float(amount)))
-    names = ["person_id", "year", "birth_year", "earnings", "spouse_earnings"]
-    return Panel.of(pl.DataFrame(rows, names, orient="row"), PanelMeta("p"))
+    return panel_of(rows, "spouse_earnings")
 
 
 def fitted(panel: Panel, like: Transforms | None = None) -> Transforms:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
 
@@ -22,6 +21,7 @@ from saga.model import ModelConfig, Saga
 from saga.requests import MAX_HORIZON
 from saga.simulation.marginals import N_NODES, DirectMarginals, macro_nodes, marginal_grid
 from saga.simulation.rollout import MAX_STEPS
+from tests.panels import panel_of
 
 CALENDAR = Calendar(sweden())
 PROCESS = MacroProcess.fit(sweden())
@@ -36,8 +36,7 @@ def people() -> Panel:
         for year in range(last - i % 12, last + 1):
             earnings = 0.0 if rng.random() < 0.15 else float(rng.lognormal(12.4, 0.6))
             rows.append((f"p{i:02d}", year, 1957 + i, earnings))
-    columns = ["person_id", "year", "birth_year", "earnings"]
-    return Panel.of(pl.DataFrame(rows, columns, orient="row"), PanelMeta("p"))
+    return panel_of(rows, meta=PanelMeta("p"))
 
 
 @pytest.fixture(scope="module")

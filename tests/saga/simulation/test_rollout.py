@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import get_args
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from saga.schema import CATEGORICAL
 from saga.simulation import rollout as rollout_module
 from saga.simulation.path_numbers import path_orders, path_uniforms
 from saga.simulation.rollout import Rollout, RolloutOptions
+from tests.panels import panel_of
 
 CALENDAR = Calendar(sweden())
 PROCESS = MacroProcess.fit(sweden())
@@ -49,10 +49,7 @@ def people() -> Panel:
                 rows.append(
                     (f"p{i:02d}", year, 1975, earnings, ("female", "male")[i % 2], 1e4, education)
                 )
-    columns = ["person_id", "year", "birth_year", "earnings", "sex", "transfers", "education_level"]
-    return Panel.of(
-        pl.DataFrame(rows, columns, orient="row", infer_schema_length=None), PanelMeta("p")
-    )
+    return panel_of(rows, "sex", "transfers", "education_level", meta=PanelMeta("p"))
 
 
 def with_large_weights(network: Saga) -> Saga:

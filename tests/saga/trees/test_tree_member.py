@@ -28,6 +28,7 @@ from saga.scores import marginal_scores
 from saga.trees.mixture import TreeMember, mixed
 from saga.trees.recent_years import Window
 from saga.trees.tree_forecast import TreeForecast, TreeOptions, increasing, probability_up_to
+from tests.panels import yearly_panel
 
 YEARS = np.arange(2000, 2014)
 CONFIG = TrainConfig(
@@ -55,14 +56,10 @@ def panel_of(n: int, seed: int, macro: str | None = None) -> Panel:
     level, team = rng.normal(12, 0.7, n), rng.random(n) < 0.5
     logs = level[:, None] + 0.3 * team[:, None] + rng.normal(0, 0.15, (n, len(YEARS)))
     zero = rng.random(logs.shape) < 0.08
-    rows = {
-        "person_id": np.repeat([f"{i:05d}" for i in range(n)], len(YEARS)).tolist(),
-        "year": np.tile(YEARS, n),
-        "birth_year": np.repeat(rng.integers(1960, 1976, n), len(YEARS)),
-        "earnings": np.where(zero, 0.0, np.exp(logs)).ravel(),
-        "sex": np.repeat(np.where(rng.random(n) < 0.5, "female", "male"), len(YEARS)).tolist(),
-    }
-    return Panel.of(pl.DataFrame(rows), PanelMeta("levels", floor=1_000.0, macro=macro))
+    earnings, born = np.where(zero, 0.0, np.exp(logs)), rng.integers(1960, 1976, n)
+    sex = np.where(rng.random(n) < 0.5, "female", "male")
+    meta = PanelMeta("levels", floor=1_000.0, macro=macro)
+    return yearly_panel(earnings, YEARS, born, meta, sex=sex)
 
 
 @pytest.fixture(scope="module")

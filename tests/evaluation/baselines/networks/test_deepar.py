@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 
 import numpy as np
-import polars as pl
 import pytest
 from saga.evaluation.baselines.networks.deepar import BINS, INSTALL, Bins, DeepAR
 
 from saga.data.origins import draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
+from tests.panels import yearly_panel
 
 installed = importlib.util.find_spec("gluonts") is not None
 needs_gluonts = pytest.mark.skipif(not installed, reason=f"GluonTS is not installed: {INSTALL}")
@@ -26,14 +26,10 @@ def chain(n: int, seed: int) -> Panel:
     zero[:, 0] = rng.random(n) < LEAVE / (LEAVE + 1 - STAY)
     for t in range(1, len(years)):
         zero[:, t] = rng.random(n) < np.where(zero[:, t - 1], STAY, LEAVE)
-    rows = {
-        "person_id": np.repeat([f"{i:05d}" for i in range(n)], len(years)).tolist(),
-        "year": np.tile(years, n),
-        "birth_year": np.repeat(rng.integers(1960, 1976, n), len(years)),
-        "earnings": np.where(zero, 0.0, np.exp(12.5 + 0.3 * rng.normal(size=zero.shape))).ravel(),
-        "sex": np.repeat(rng.choice(["female", "male"], n), len(years)).tolist(),
-    }
-    return Panel.of(pl.DataFrame(rows), PanelMeta("chain", floor=1_000.0))
+    born = rng.integers(1960, 1976, n)
+    earnings = np.where(zero, 0.0, np.exp(12.5 + 0.3 * rng.normal(size=zero.shape)))
+    sex = rng.choice(["female", "male"], n)
+    return yearly_panel(earnings, years, born, PanelMeta("chain", floor=1_000.0), sex=sex)
 
 
 def test_the_target_scale_is_undone_exactly_within_the_outer_bins() -> None:

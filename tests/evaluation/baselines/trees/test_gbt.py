@@ -24,6 +24,7 @@ from saga.errors import InputError
 from saga.requests import QUANTILES
 from saga.trees.recent_years import Window
 from saga.trees.tree_forecast import increasing
+from tests.panels import yearly_panel
 
 YEARS = np.arange(2000, 2016)
 STAY, LEAVE = 0.8, 0.1  # of the process below: the chance of zero after a zero, and after an amount
@@ -45,14 +46,9 @@ def employment(n: int, seed: int) -> Panel:
     for t in range(1, len(YEARS)):
         zero[:, t] = rng.random(n) < np.where(zero[:, t - 1], STAY, LEAVE)
     log = 12.5 + ability[:, None] + np.where(woman, 0.4, 0.2)[:, None] * rng.normal(size=zero.shape)
-    rows = {
-        "person_id": np.repeat([f"{i:05d}" for i in range(n)], len(YEARS)).tolist(),
-        "year": np.tile(YEARS, n),
-        "birth_year": np.repeat(rng.integers(1960, 1976, n), len(YEARS)),
-        "earnings": np.where(zero, 0.0, np.exp(log)).ravel(),
-        "sex": np.repeat(np.where(woman, "female", "male"), len(YEARS)).tolist(),
-    }
-    return Panel.of(pl.DataFrame(rows), PanelMeta("employment", floor=1_000.0))
+    born, sex = rng.integers(1960, 1976, n), np.where(woman, "female", "male")
+    meta = PanelMeta("employment", floor=1_000.0)
+    return yearly_panel(np.where(zero, 0.0, np.exp(log)), YEARS, born, meta, sex=sex)
 
 
 @pytest.fixture(scope="module")
