@@ -87,49 +87,49 @@ def test_the_same_content_gives_the_same_bytes_and_other_content_another_digest(
     assert first.model_digest != write(tmp_path / "d", macro={"last_year": 2021}).model_digest
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a bundle."""
+    return write(tmp_path / "b").path
+
+
 @pytest.mark.parametrize("name", sorted(REQUIRED | {CALIBRATION, MANIFEST}))
-def test_one_changed_byte_is_refused_and_the_error_names_the_file(
-    tmp_path: Path, name: str
-) -> None:
-    write(tmp_path / "b")
-    file = tmp_path / "b" / name
+def test_one_changed_byte_is_refused_and_the_error_names_the_file(folder: Path, name: str) -> None:
+    file = folder / name
     intact = file.read_bytes()
     for position in range(0, len(intact), max(1, len(intact) // 40)):
         changed = bytes([intact[position] ^ 1])
         file.write_bytes(intact[:position] + changed + intact[position + 1 :])
         with pytest.raises(BundleError, match=name.replace(".", r"\.")):
-            Bundle.load(tmp_path / "b")
+            Bundle.load(folder)
     file.write_bytes(intact)
-    Bundle.load(tmp_path / "b")
+    Bundle.load(folder)
 
 
-def test_a_manifest_that_is_only_reformatted_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "b")
-    file = tmp_path / "b" / MANIFEST
+def test_a_manifest_that_is_only_reformatted_is_refused(folder: Path) -> None:
+    file = folder / MANIFEST
     file.write_text(json.dumps(json.loads(file.read_text())))
     with pytest.raises(BundleError, match=r"manifest\.json was changed"):
-        Bundle.load(tmp_path / "b")
+        Bundle.load(folder)
 
 
 @pytest.mark.parametrize("name", ["weights.pkl", "model.pt", "notes.txt", ".hidden"])
-def test_a_pickle_and_any_other_unknown_file_are_refused(tmp_path: Path, name: str) -> None:
-    write(tmp_path / "b")
-    (tmp_path / "b" / name).write_bytes(pickle.dumps({"weights": 1}))
+def test_a_pickle_and_any_other_unknown_file_are_refused(folder: Path, name: str) -> None:
+    (folder / name).write_bytes(pickle.dumps({"weights": 1}))
     with pytest.raises(BundleError, match=name.replace(".", r"\.")):
-        Bundle.load(tmp_path / "b")
+        Bundle.load(folder)
 
 
-def test_a_pickle_listed_in_a_well_sealed_manifest_is_still_refused(tmp_path: Path) -> None:
-    write(tmp_path / "b")
+def test_a_pickle_listed_in_a_well_sealed_manifest_is_still_refused(folder: Path) -> None:
     data = pickle.dumps({"weights": 1})
-    (tmp_path / "b" / "extra.pkl").write_bytes(data)
-    manifest = json.loads((tmp_path / "b" / MANIFEST).read_text())
+    (folder / "extra.pkl").write_bytes(data)
+    manifest = json.loads((folder / MANIFEST).read_text())
     manifest["files"]["extra.pkl"] = hashlib.sha256(data).hexdigest()
     manifest["digest"] = bundle_folder.digest_files(manifest["files"])
     manifest["seal"] = bundle_folder.seal(manifest)
-    (tmp_path / "b" / MANIFEST).write_bytes(bundle_folder.encode_part(manifest, "manifest"))
+    (folder / MANIFEST).write_bytes(bundle_folder.encode_part(manifest, "manifest"))
     with pytest.raises(BundleError, match=r"extra\.pkl may contain code"):
-        Bundle.load(tmp_path / "b")
+        Bundle.load(folder)
 
 
 @pytest.mark.parametrize(
@@ -143,30 +143,27 @@ def test_a_pickle_listed_in_a_well_sealed_manifest_is_still_refused(tmp_path: Pa
     ],
 )
 def test_a_well_sealed_part_that_cannot_be_read_is_refused(
-    tmp_path: Path, name: str, data: bytes
+    folder: Path, name: str, data: bytes
 ) -> None:
-    write(tmp_path / "b")
-    _, content = bundle_folder.read_folder(tmp_path / "b")
+    _, content = bundle_folder.read_folder(folder)
     changed = content | {name: data}
-    bundle_folder.write_folder(tmp_path / "b", changed, seed=0, command="", parents=())
+    bundle_folder.write_folder(folder, changed, seed=0, command="", parents=())
     with pytest.raises(BundleError):
-        Bundle.load(tmp_path / "b")
+        Bundle.load(folder)
 
 
 @pytest.mark.parametrize("name", sorted(REQUIRED))
-def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
-    write(tmp_path / "b")
-    (tmp_path / "b" / name).unlink()
+def test_a_missing_file_is_named(folder: Path, name: str) -> None:
+    (folder / name).unlink()
     with pytest.raises(BundleError, match=name.replace(".", r"\.") + " is missing"):
-        Bundle.load(tmp_path / "b")
+        Bundle.load(folder)
 
 
-def test_a_link_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "b")
-    (tmp_path / "b" / "config.json").rename(tmp_path / "elsewhere.json")
-    (tmp_path / "b" / "config.json").symlink_to(tmp_path / "elsewhere.json")
+def test_a_link_in_place_of_a_file_is_refused(folder: Path) -> None:
+    (folder / "config.json").rename(folder.parent / "elsewhere.json")
+    (folder / "config.json").symlink_to(folder.parent / "elsewhere.json")
     with pytest.raises(BundleError, match=r"config\.json is not a regular file"):
-        Bundle.load(tmp_path / "b")
+        Bundle.load(folder)
 
 
 def test_another_format_version_and_another_column_table_say_which_version_to_install(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -46,76 +47,74 @@ PANEL = Panel.of(pl.DataFrame(schema=["person_id"]), PanelMeta("empty"))
 RECORDS = TrainingRecords(1990, 2022, 32, 16, 64)
 
 
-Use = Callable[[Marginals, Floats], object]
-
-
 @pytest.fixture(scope="module")
 def marginals(raw: Paths) -> Marginals:
     """Raw marginals of the paths."""
     return replace(Marginals.from_samples(raw.earnings), person_id=raw.person_id)
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda m, _: IDENTITY.intervals(m, COVERAGE),
-        lambda m, _: one_sided_limits(IDENTITY, m, COVERAGE),
-        lambda m, _: band_intervals(IDENTITY, m, YEARS, COVERAGE),
-        lambda m, y: POSITIVE.scores(m.at_horizon(1), y[:, :1], 0.9),
-        lambda m, y: BAND.scores(m, y, 0.9),
-        lambda m, _: forecast_table(m, IDENTITY, ForecastRequest(horizons=(1,)), RECORDS),
-        lambda m, y: judge_persons(
-            m,
-            IDENTITY.intervals(replace(m, recalibrated=True), COVERAGE),
-            y[:, 0],
-            1,
-            floor=None,
-            low_pay=0.0,
-        ),
-    ],
-)
-def test_raw_marginals_are_refused_where_recalibrated_ones_are_needed(
-    marginals: Marginals, outcomes: Floats, use: Use
-) -> None:
-    with pytest.raises(UsageError, match="are raw"):
-        use(marginals, outcomes)
-    use(IDENTITY.recalibrate(marginals), outcomes)
+@pytest.fixture(scope="module")
+def forecasts(raw: Paths, marginals: Marginals) -> dict[str, Any]:
+    """Marginals and paths, raw and recalibrated."""
+    recalibrated = IDENTITY.recalibrate(marginals)
+    return {
+        "raw marginals": marginals,
+        "recalibrated marginals": recalibrated,
+        "raw paths": raw,
+        "recalibrated paths": map_paths(raw, recalibrated),
+    }
+
+
+NEED_RECALIBRATED_MARGINALS = [
+    lambda m, _: IDENTITY.intervals(m, COVERAGE),
+    lambda m, _: one_sided_limits(IDENTITY, m, COVERAGE),
+    lambda m, _: band_intervals(IDENTITY, m, YEARS, COVERAGE),
+    lambda m, y: POSITIVE.scores(m.at_horizon(1), y[:, :1], 0.9),
+    lambda m, y: BAND.scores(m, y, 0.9),
+    lambda m, _: forecast_table(m, IDENTITY, ForecastRequest(horizons=(1,)), RECORDS),
+    lambda m, y: judge_persons(
+        m,
+        IDENTITY.intervals(replace(m, recalibrated=True), COVERAGE),
+        y[:, 0],
+        1,
+        floor=None,
+        low_pay=0.0,
+    ),
+]
+NEED_RECALIBRATED_PATHS = [
+    lambda paths, y: PRESENT_VALUE.scores(paths, y, 0.9),
+    lambda paths, _: lifetime_table(paths, IDENTITY, PANEL, LifetimeRequest(to_age=43), RECORDS),
+]
+NEED_RAW_MARGINALS = [
+    lambda m, _: IDENTITY.recalibrate(m),
+    lambda m, y: fit_calibration(m, y, seed=0),
+    lambda m, y: fit_cqr(m, y, COVERAGE),
+]
 
 
 @pytest.mark.parametrize(
-    "use",
+    ("given", "needed", "told", "use"),
     [
-        lambda paths, y: PRESENT_VALUE.scores(paths, y, 0.9),
-        lambda paths, _: lifetime_table(
-            paths, IDENTITY, PANEL, LifetimeRequest(to_age=43), RECORDS
-        ),
+        (given, needed, told, use)
+        for given, needed, told, uses in (
+            ("raw marginals", "recalibrated marginals", "are raw", NEED_RECALIBRATED_MARGINALS),
+            ("raw paths", "recalibrated paths", "are raw", NEED_RECALIBRATED_PATHS),
+            ("recalibrated marginals", "raw marginals", "already recal", NEED_RAW_MARGINALS),
+        )
+        for use in uses
     ],
 )
-def test_raw_paths_are_refused_where_recalibrated_ones_are_needed(
-    raw: Paths,
-    marginals: Marginals,
+def test_the_other_kind_of_forecasts_is_refused(
+    forecasts: dict[str, Any],
     outcomes: Floats,
-    use: Callable[[Paths, Floats], object],
+    given: str,
+    needed: str,
+    told: str,
+    use: Callable[[Any, Floats], object],
 ) -> None:
-    with pytest.raises(UsageError, match="are raw"):
-        use(raw, outcomes)
-    use(map_paths(raw, IDENTITY.recalibrate(marginals)), outcomes)
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda m, _: IDENTITY.recalibrate(m),
-        lambda m, y: fit_calibration(m, y, seed=0),
-        lambda m, y: fit_cqr(m, y, COVERAGE),
-    ],
-)
-def test_recalibrated_marginals_are_refused_where_raw_ones_are_needed(
-    marginals: Marginals, outcomes: Floats, use: Use
-) -> None:
-    with pytest.raises(UsageError, match="already recalibrated"):
-        use(IDENTITY.recalibrate(marginals), outcomes)
-    use(marginals, outcomes)
+    with pytest.raises(UsageError, match=told):
+        use(forecasts[given], outcomes)
+    use(forecasts[needed], outcomes)
 
 
 def test_paths_are_mapped_once_and_to_recalibrated_marginals(

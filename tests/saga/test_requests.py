@@ -37,17 +37,23 @@ def quantiles_of(text: str) -> object:
 
 
 @pytest.mark.parametrize(
-    ("text", "horizons"),
+    ("read", "text", "values"),
     [
-        ("1-30", tuple(range(1, 31))),
-        ("1,5,10", (1, 5, 10)),
-        ("10, 5,1,5", (1, 5, 10)),
-        ("1-3,20", (1, 2, 3, 20)),
-        ("30", (30,)),
+        (horizons_of, "1-30", tuple(range(1, 31))),
+        (horizons_of, "1,5,10", (1, 5, 10)),
+        (horizons_of, "10, 5,1,5", (1, 5, 10)),
+        (horizons_of, "1-3,20", (1, 2, 3, 20)),
+        (horizons_of, "30", (30,)),
+        (coverage_of, ".9,.5, 0.90", (0.5, 0.9)),
+        (quantiles_of, ".5,.05", (0.05, 0.5)),
+        (quantiles_of, "5,50, 95", (0.05, 0.5, 0.95)),
+        (quantiles_of, "1-99", tuple(percent / 100 for percent in range(1, 100))),
     ],
 )
-def test_horizons_are_ranges_and_lists(text: str, horizons: tuple[int, ...]) -> None:
-    assert horizons_of(text) == horizons
+def test_lists_are_read_sorted_without_doubles_and_may_be_ranges(
+    read: Callable[[str], object], text: str, values: tuple[float, ...]
+) -> None:
+    assert read(text) == values
 
 
 @pytest.mark.parametrize(
@@ -69,45 +75,6 @@ def test_what_is_no_horizon_and_no_share_is_refused(
 @given(st.sets(st.integers(1, 30), min_size=1))
 def test_any_set_of_horizons_survives_being_written_as_text(horizons: set[int]) -> None:
     assert horizons_of(",".join(map(str, horizons))) == tuple(sorted(horizons))
-
-
-def test_coverage_is_read_sorted_without_doubles() -> None:
-    assert coverage_of(".9,.5, 0.90") == (0.5, 0.9)
-
-
-def test_quantiles_are_shares_or_a_range_of_per_cents() -> None:
-    assert quantiles_of(".5,.05") == (0.05, 0.5)
-    assert quantiles_of("5,50, 95") == (0.05, 0.5, 0.95)
-    assert quantiles_of("1-99") == tuple(percent / 100 for percent in range(1, 100))
-
-
-@pytest.mark.parametrize(
-    "refused",
-    [
-        lambda: Draws(n_paths=1),
-        lambda: Draws(n_paths=10_001),
-        lambda: Draws(seed=-1),
-        lambda: Draws(seed=2**63),
-        lambda: LifetimeRequest(rate=1.0),
-        lambda: LifetimeRequest(rate=float("nan")),
-        lambda: LifetimeRequest(to_age=65),
-        lambda: LifetimeRequest(to_age=16),
-        lambda: LifetimeRequest(tax="us-2023"),
-        lambda: PathsRequest(to_age=65),
-        lambda: PathsRequest(to_age=16),
-        lambda: ForecastRequest(bands=0),
-        lambda: ForecastRequest(bands=31),
-    ],
-)
-def test_numbers_outside_their_range_are_refused(refused: Callable[[], object]) -> None:
-    with pytest.raises(UsageError):
-        refused()
-
-
-@pytest.mark.parametrize("from_age", [15, 64, 70])
-def test_a_lifetime_starts_before_it_ends(from_age: int) -> None:
-    with pytest.raises(UsageError, match="starts"):
-        LifetimeRequest(to_age=64, from_age=from_age)
 
 
 def test_equal_requests_are_one_value() -> None:
@@ -160,9 +127,27 @@ def test_the_default_bundle_is_the_named_one_or_that_of_the_folder_or_that_besid
         (ForecastRequest, "unrounded", "no"),
         (ForecastRequest, "limits", "false"),
         (PathsRequest, "wages", 1),
+        # Numbers outside their range.
+        (Draws, "n_paths", 1),
+        (Draws, "n_paths", 10_001),
+        (Draws, "seed", -1),
+        (Draws, "seed", 2**63),
+        (LifetimeRequest, "rate", 1.0),
+        (LifetimeRequest, "rate", float("nan")),
+        (LifetimeRequest, "to_age", 65),
+        (LifetimeRequest, "to_age", 16),
+        (LifetimeRequest, "tax", "us-2023"),
+        (PathsRequest, "to_age", 65),
+        (PathsRequest, "to_age", 16),
+        (ForecastRequest, "bands", 0),
+        (ForecastRequest, "bands", 31),
+        # A lifetime starts before it ends, which is at age 64.
+        (LifetimeRequest, "from_age", 15),
+        (LifetimeRequest, "from_age", 64),
+        (LifetimeRequest, "from_age", 70),
     ],
 )
-def test_a_value_of_another_type_is_refused_in_words(
+def test_a_value_of_another_type_or_out_of_its_range_is_refused(
     kind: Callable[..., object], entry: str, value: object
 ) -> None:
     with pytest.raises(UsageError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import polars as pl
 import pytest
 from saga.training.fit import macro_of
 
@@ -20,6 +19,8 @@ from saga.data.facts import (
 )
 from saga.data.reading import read_panel
 from saga.errors import InputError
+from tests.panels import rows_of
+from tests.problems import problem_of, problems_of
 
 HEADER = "series,year,value,unit,mark,source\n"
 CPI_2026 = "consumer_price_index,2026,422.5,1980 = 100,V,statistics office\n"
@@ -75,15 +76,7 @@ def test_a_panel_keeps_its_facts_so_that_prices_and_the_trained_economy_follow_t
     rows = "unemployment,2024,9.9,per cent,V,office\n"
     rows += "consumer_price_index,2024,430,1980 = 100,V,office\n"
     own = read_facts(office_file(tmp_path, rows))
-    years = list(range(2010, 2025))
-    people = pl.DataFrame(
-        {
-            "person_id": ["P1"] * len(years),
-            "year": years,
-            "birth_year": [1980] * len(years),
-            "earnings": [300_000.0] * len(years),
-        }
-    )
+    people = rows_of(("P1", year, 1980, 300_000.0) for year in range(2010, 2025))
     shipped_panel, panel = read_panel(people), read_panel(people, facts=own)
     amounts = [p.frame.filter(year=2024)["earnings"].item() for p in (shipped_panel, panel)]
     index = shipped_facts().price_index[2024]
@@ -114,9 +107,7 @@ RATE = "municipal_rate,2026,32.38,share,V,SKR\n"
 def test_a_faulty_file_is_refused_with_file_line_and_column(
     rows: str, line: int, why: str, column: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError) as caught:
-        read_facts(office_file(tmp_path, rows))
-    problem = caught.value.problems[0]
+    problem = problems_of(read_facts, office_file(tmp_path, rows))[0]
     assert problem.message.startswith(f"own.csv, line {line}, series")
     assert why in problem.message
     assert problem.column == column
@@ -178,9 +169,7 @@ def test_derived_inflation_is_the_change_of_the_price_index_to_one_decimal() -> 
     ],
 )
 def test_a_faulty_table_is_refused_with_its_place(rows: str, complaint: str) -> None:
-    with pytest.raises(InputError) as caught:
-        join_values(parse_values(HEADER + rows, "toy.csv"))
-    (problem,) = caught.value.problems
+    problem = problem_of(lambda: join_values(parse_values(HEADER + rows, "toy.csv")))
     assert f"toy.csv, {complaint}" in str(problem)
     assert problem.column in (None, *HEADER.strip().split(","))
 

@@ -16,6 +16,7 @@ from saga.data.mapping_file import load_mapping, shipped_mappings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
+from tests.problems import problem_of
 
 REAL = Path(os.environ.get("SAGA_NLSY79", Path(__file__).resolve().parents[4] / "shared" / "data"))
 needs_nlsy79 = pytest.mark.skipif(
@@ -445,11 +446,8 @@ def test_what_a_mapping_does_not_fit_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the column guess is missing"):
         read_panel(_wages().drop("guess"), mapping=_mapping(tmp_path, WAGES))
     rows = {"person_id": ["a"], "year": [2000], "birth_year": [1970], "x": ["1"], "y": ["many"]}
-    with pytest.raises(InputError) as caught:
-        read_panel(
-            pl.DataFrame(rows), mapping=_mapping(tmp_path, "columns: {earnings: {sum: [x, y]}}")
-        )
-    (problem,) = caught.value.problems
+    mapping = _mapping(tmp_path, "columns: {earnings: {sum: [x, y]}}")
+    problem = problem_of(read_panel, pl.DataFrame(rows), mapping=mapping)
     assert (problem.rule, problem.column, problem.person_id) == ("not-finite", "earnings", "a")
 
 

@@ -11,6 +11,7 @@ from saga.data.deflation import read_index, real_factors
 from saga.data.facts import shipped_facts
 from saga.data.reading import read_panel
 from saga.errors import InputError
+from tests.problems import problem_of
 
 CPI_SWEDEN = shipped_facts().published_prices
 
@@ -31,9 +32,7 @@ def test_factors_chain_and_are_one_in_the_base_year() -> None:
 
 
 def test_a_year_outside_the_index_is_named() -> None:
-    with pytest.raises(InputError) as caught:
-        real_factors([1970, 2000, 2100], CPI_SWEDEN, 2022)
-    (problem,) = caught.value.problems
+    problem = problem_of(real_factors, [1970, 2000, 2100], CPI_SWEDEN, 2022)
     assert (problem.rule, problem.year, problem.count) == ("no-price-index", 1970, 2)
 
 

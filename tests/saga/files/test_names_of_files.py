@@ -46,20 +46,20 @@ def rows_of(person: str) -> pl.DataFrame:
     )
 
 
+WRITERS: dict[str, Callable[[pl.DataFrame, Path], object]] = {
+    ".csv": pl.DataFrame.write_csv,
+    ".parquet": pl.DataFrame.write_parquet,
+    ".arrow": pl.DataFrame.write_ipc,
+    ".dta": lambda rows, file: write_readstat(rows, str(file)),
+}
+
+
 def write(rows: pl.DataFrame, file: Path) -> None:
     file = file.absolute()  # polars takes `file:` for a URL
     file.parent.mkdir(exist_ok=True)
-    match file.suffix:
-        case ".csv":
-            rows.write_csv(file)
-        case ".parquet":
-            rows.write_parquet(file)
-        case ".arrow":
-            rows.write_ipc(file)
-        case _:
-            part = file.parent / "part.dta"
-            write_readstat(rows, str(part), format="dta")
-            part.rename(file)
+    part = file.parent / "part.dta"  # whose writer has names of its own
+    WRITERS[file.suffix](rows, part)
+    part.rename(file)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow", ".dta"])
@@ -116,21 +116,6 @@ def test_a_number_sign_in_the_url_of_a_ledger_is_part_of_the_name(tmp_path: Path
     assert {path.name for path in tmp_path.iterdir()} == {"prod#1.sqlite", "prod#1.sqlite.key"}
 
 
-@pytest.mark.parametrize(
-    "url", ["file:///data/o#1", "file:///data/a?b", "file:///a%00", "file://data/a.csv"]
-)
-def test_an_unclear_url_of_a_file_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="%23 for #"):
-        open_place(url)
-
-
-@pytest.mark.parametrize("door", [open_place, read_panel, find_file])
-def test_an_empty_name_is_not_the_folder_of_the_shell(door: Callable[[str], object]) -> None:
-    """Its tables would be read as the panel where a variable of a script is not set."""
-    with pytest.raises(UsageError, match="is empty"):
-        door("")
-
-
 @pytest.mark.parametrize("url", ["sqlite:///a?b.sqlite", "sqlite:///a.sqlite?mode=ro"])
 def test_an_sqlite_url_has_no_options(url: str) -> None:
     with pytest.raises(UsageError, match="%3F"):
@@ -139,7 +124,27 @@ def test_an_sqlite_url_has_no_options(url: str) -> None:
         _ = Settings.of(jobs=Path("jobs"), jobs_database=url).job_queue_url
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/a/../b", "s3://bucket/./a", "s3://bucket/a//b"])
-def test_a_folder_of_a_store_has_one_name(url: str) -> None:
-    with pytest.raises(UsageError, match=r"empty name, \. or \.\."):
-        ObjectFolder(url).names()
+def names_in(url: str) -> object:
+    return ObjectFolder(url).names()
+
+
+@pytest.mark.parametrize(
+    ("door", "name", "told"),
+    [
+        *(
+            (open_place, f"file://{name}", "%23 for #")
+            for name in ("/data/o#1", "/data/a?b", "/a%00", "data/a.csv")
+        ),
+        # Its tables would be read as the panel where a variable of a script is not set.
+        *((door, "", "is empty") for door in (open_place, read_panel, find_file)),
+        *(
+            (names_in, f"s3://bucket/{name}", r"empty name, \. or \.\.")
+            for name in ("a/../b", "./a", "a//b")
+        ),
+    ],
+)
+def test_an_unclear_or_empty_name_is_refused(
+    door: Callable[[str], object], name: str, told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        door(name)

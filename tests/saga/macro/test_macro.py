@@ -17,6 +17,7 @@ from saga.macro.history import MacroHistory, sweden, sweden_as_published
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario, named_scenario, scenario_from
 from saga.request_warnings import implausible_values
+from tests.problems import problem_of, problems_of
 
 PROCESS = MacroProcess.fit(sweden())
 
@@ -89,17 +90,17 @@ def test_long_futures_stay_in_the_range_of_history() -> None:
     assert far[:, 0].min() > 0
 
 
+ROW = {"year": 2023, "unemployment": 0.07, "real_wage_growth": 0.01, "inflation": 0.02}
+
+
 @pytest.mark.parametrize(
     "rows",
     [
         [],
         [{"year": 2023}],
-        [{"year": 2023.9, "unemployment": 0.07, "real_wage_growth": 0.01, "inflation": 0.02}],
-        [{"year": 2023, "unemployment": 0.4, "real_wage_growth": 0.01, "inflation": 0.02}],
-        [{"year": 2023, "unemployment": 0, "real_wage_growth": 0.01, "inflation": 0.02}],
-        [{"year": 2023, "unemployment": 7, "real_wage_growth": 0.01, "inflation": 0.02}],
-        [{"year": 2023, "unemployment": "x", "real_wage_growth": 0.01, "inflation": 0.02}],
-        [{"year": 2023, "unemployment": 0.07, "real_wage_growth": 0.01, "inflation": 0.02}] * 2,
+        [{**ROW, "year": 2023.9}],
+        *([{**ROW, "unemployment": value}] for value in (0.4, 0, 7, "x")),
+        [ROW, ROW],
         [{"year": 2023, "unemployment": 0.07, "female/male": 0.9}],
         [{"year": 2023, "female/male": 0}],
         [{"year": 2023, "female/male": "x"}],
@@ -108,49 +109,51 @@ def test_long_futures_stay_in_the_range_of_history() -> None:
     ],
 )
 def test_a_bad_scenario_is_refused_with_a_reason(rows: list[dict[str, float]]) -> None:
-    with pytest.raises(InputError) as caught:
-        scenario_from(rows, PROCESS.history)
-    assert caught.value.problems
+    assert problems_of(scenario_from, rows, PROCESS.history)
+
+
+VALUES, EXAMPLE = (0.08, 0.01, 0.02), r"2030: \(0.08, 0.01, 0.02\)"
 
 
 @pytest.mark.parametrize(
-    "values", [(8, 1, 2), (np.nan, 0.01, 0.02), (-0.5, 0.01, 0.02), (None, 0.01, 0.02), "abc"]
-)
-def test_a_scenario_has_the_values_that_rows_may_have(values: tuple[float, float, float]) -> None:
-    with pytest.raises(InputError, match=r"fraction|number|lacks"):
-        Scenario("own", {2023: values})
-
-
-@pytest.mark.parametrize(
-    ("rows", "ratios"),
+    ("rows", "ratios", "error", "told"),
     [
-        ({2023: (0.08, 0.01)}, {}),
-        ({2023: 0.08}, {}),
-        ([2023], {}),
-        ({}, {2023: {"female": 0.9}}),
-        ({}, {"female/male": {2023: 0.9}}),
+        *(
+            ({2023: values}, {}, InputError, "fraction|number|lacks")
+            for values in (
+                (8, 1, 2),
+                (np.nan, 0.01, 0.02),
+                (-0.5, 0.01, 0.02),
+                (None, 0.01, 0.02),
+                "abc",
+            )
+        ),
+        ({2023.5: VALUES}, {}, InputError, "whole number"),
+        ({}, {2030: {"female/male": np.nan}}, InputError, "no valid ratio"),
+        ({2023: (0.08, 0.01)}, {}, UsageError, EXAMPLE),
+        ({2023: 0.08}, {}, UsageError, EXAMPLE),
+        ([2023], {}, UsageError, EXAMPLE),
+        ({}, {2023: {"female": 0.9}}, UsageError, EXAMPLE),
+        ({}, {"female/male": {2023: 0.9}}, UsageError, EXAMPLE),
     ],
 )
-def test_a_scenario_of_another_shape_is_refused_with_an_example(rows: Any, ratios: Any) -> None:
-    with pytest.raises(UsageError, match=r"2030: \(0.08, 0.01, 0.02\)"):
+def test_a_scenario_has_the_shape_and_the_values_that_rows_may_have(
+    rows: Any, ratios: Any, error: type[InputError | UsageError], told: str
+) -> None:
+    with pytest.raises(error, match=told):
         Scenario("own", rows, ratios=ratios)
 
 
-def test_years_of_a_scenario_are_whole_numbers_and_a_name_stays_in_the_range() -> None:
-    years: Any = {"2023": [0.08, 0.01, 0.02]}
-    assert Scenario("own", years) == Scenario("own", {2023: (0.08, 0.01, 0.02)})
-    with pytest.raises(InputError, match="whole number"):
-        Scenario("own", {2023.5: (0.08, 0.01, 0.02)})  # type: ignore[dict-item]
-    with pytest.raises(InputError, match="no valid ratio"):
-        Scenario("own", {}, ratios={2030: {"female/male": np.nan}})
+def test_years_of_a_scenario_may_be_texts_and_a_name_stays_in_the_range() -> None:
+    years: Any = {"2023": list(VALUES)}
+    assert Scenario("own", years) == Scenario("own", {2023: VALUES})
     assert max(row[0] for row in named_scenario("recession-1990s", 2022, 0.29).rows.values()) == 0.3
 
 
 def test_rows_may_be_a_frame_and_other_sources_are_refused_with_an_example() -> None:
-    rows = [{"year": 2023, "unemployment": 0.07, "real_wage_growth": 0.01, "inflation": 0.02}]
     model = Forecaster.load(threads=1).model
-    for frame in (pl.DataFrame(rows), pd.DataFrame(rows)):
-        assert model.scenario(frame) == scenario_from(rows, PROCESS.history)
+    for frame in (pl.DataFrame([ROW]), pd.DataFrame([ROW])):
+        assert model.scenario(frame) == scenario_from([ROW], PROCESS.history)
     wrong: Any
     for wrong in ({2023: (0.07, 0.01, 0.02)}, 5, [2023]):
         with pytest.raises(UsageError, match="'year': 2030"):
@@ -176,18 +179,20 @@ def test_an_unknown_name_is_refused() -> None:
         scenario_from("boom", PROCESS.history)
 
 
-def test_an_unknown_column_of_a_scenario_is_named_with_the_nearest_one() -> None:
-    row = {"year": 2030, "unemployment": 0.07, "real_wage_growth": 0.01, "inflation": 0.02}
-    for name, near in (
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
         ("unemploymnet", "Is it unemployment?"),
         ("Inflation", "Is it inflation?"),
         ("female_male", "such as female/male"),
-    ):
-        with pytest.raises(InputError, match="The scenario cannot be used") as caught:
-            scenario_from([row, {**row, "year": 2031, name: 1.0}], PROCESS.history)
-        (problem,) = caught.value.problems
-        assert problem.column == name
-        assert near in problem.fix
+    ],
+)
+def test_an_unknown_column_of_a_scenario_is_named_with_the_nearest_one(
+    name: str, near: str
+) -> None:
+    problem = problem_of(scenario_from, [ROW, {**ROW, "year": 2031, name: 1.0}], PROCESS.history)
+    assert problem.column == name
+    assert near in problem.fix
 
 
 def test_values_far_beyond_history_and_countries_are_named_and_crises_are_not() -> None:
