@@ -331,29 +331,6 @@ def _chain(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["saga_SECRET\n", "saga_SECRET ", " saga_SECRET", "saga_SÉCRET", "", "\0", b"saga_SECRET"],
-)
-def test_a_key_that_cannot_be_sent_is_refused_at_once_and_not_shown(key: Any) -> None:
-    with pytest.raises(AuthorisationError, match="character that no key has") as caught:
-        Client("http://127.0.0.1:1", key)
-    assert "SECRET" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        *("127.0.0.1:8000", "localhost", "ftp://host", "http://", "", "http://a:b", None),
-        f"http://{'a' * 64}.com",
-        "http://127.0.0.1:99999",
-    ],
-)
-def test_what_is_no_address_is_refused_at_once(url: Any) -> None:
-    with pytest.raises(UnreachableError, match="begins with http://"):
-        Client(url)
-
-
 def test_a_call_that_cannot_pass_is_not_repeated() -> None:
     clock = Clock()
     with _script() as script:
@@ -459,22 +436,45 @@ def test_whatever_is_said_of_a_job_that_failed_is_a_service_error(answer: Answer
         client.job("a" * 32).wait()
 
 
+def connect(url: Any = "http://127.0.0.1:1", key: Any = None, **options: Any) -> Client:
+    return Client(url, key, **options)
+
+
 @pytest.mark.parametrize(
-    ("kind", "arguments", "words"),
+    ("make", "arguments", "error", "words"),
     [
-        (Client, {"retries": None}, "retries is of type Retries"),
-        (Client, {"seconds": "5"}, "a number of seconds"),
-        (Client, {"tls": "root.crt"}, "cafile="),
-        (Retries, {"seconds": None}, "a number of seconds"),
-        (Retries, {"longest_seconds": -1.0}, "a number of seconds"),
-        (Sending, {"key": "\u00e4"}, "delivery-"),
+        *(
+            (connect, {"key": key}, AuthorisationError, "character that no key has")
+            for key in (
+                *("saga_SECRET\n", "saga_SECRET ", " saga_SECRET", "saga_S\u00c9CRET", "", "\0"),
+                b"saga_SECRET",
+            )
+        ),
+        *(
+            (connect, {"url": url}, UnreachableError, "begins with http://")
+            for url in (
+                *("127.0.0.1:8000", "localhost", "ftp://host", "http://", "", "http://a:b", None),
+                f"http://{'a' * 64}.com",
+                "http://127.0.0.1:99999",
+            )
+        ),
+        (connect, {"retries": None}, UsageError, "retries is of type Retries"),
+        (connect, {"seconds": "5"}, UsageError, "a number of seconds"),
+        (connect, {"tls": "root.crt"}, UsageError, "cafile="),
+        (Retries, {"seconds": None}, UsageError, "a number of seconds"),
+        (Retries, {"longest_seconds": -1.0}, UsageError, "a number of seconds"),
+        (Sending, {"key": "\u00e4"}, UsageError, "delivery-"),
     ],
 )
-def test_wrong_settings_of_a_client_are_refused(
-    kind: Callable[..., object], arguments: dict[str, Any], words: str
+def test_wrong_settings_are_refused_at_once_and_keys_are_not_shown(
+    make: Callable[..., object],
+    arguments: dict[str, Any],
+    error: type[ServiceError | UsageError],
+    words: str,
 ) -> None:
-    with pytest.raises(UsageError, match=re.escape(words)):
-        kind(*(["http://127.0.0.1:1"] if kind is Client else []), **arguments)
+    with pytest.raises(error, match=re.escape(words)) as caught:
+        make(**arguments)
+    assert "SECRET" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

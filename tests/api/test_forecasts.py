@@ -26,7 +26,6 @@ from saga.bundle import shipped_bundle
 from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
-from saga.files.tables import KEY
 from saga.forecaster import Forecaster
 from saga.plans import Plan
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, Request
@@ -169,10 +168,6 @@ def test_a_table_in_and_out_has_the_numbers_of_the_library(
     request = ForecastRequest([1, 2, 7], coverage=[0.5], bands=5)
     expected = forecaster.forecast(read_panel(frame), request, Draws(40, 4)).table
     assert read(io.BytesIO(answer.content)).equals(expected)
-    if kind == PARQUET:
-        provenance = json.loads(pl.read_parquet_metadata(io.BytesIO(answer.content))[KEY])
-        assert provenance["seed"] == 4
-        assert provenance["warnings"]
 
 
 def test_csv_in_and_out_is_the_file_of_the_command_line(

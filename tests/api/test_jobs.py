@@ -77,12 +77,15 @@ def persons(register_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture(scope="module")
-def jobs(
-    start: Start, tiny_bundle: Path, persons: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Running]:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the service with jobs."""
+    return tmp_path_factory.mktemp("jobs")
+
+
+@pytest.fixture(scope="module")
+def jobs(start: Start, tiny_bundle: Path, persons: Path, root: Path) -> Iterator[Running]:
     """A service with jobs."""
-    folder = tmp_path_factory.mktemp("jobs")
-    settings = Settings(bundle=tiny_bundle, threads=1, jobs=folder, job_files=persons.parent)
+    settings = Settings(bundle=tiny_bundle, threads=1, jobs=root, job_files=persons.parent)
     with start(settings) as service:
         yield service
 
@@ -166,20 +169,19 @@ def test_a_repeated_request_is_one_job_and_a_cancelled_one_has_no_result(
 
 @pytest.mark.thorough
 def test_a_job_deleted_while_it_runs_is_gone_with_its_files_and_its_key_is_free(
-    jobs: Running, persons: Path
+    jobs: Running, root: Path, persons: Path
 ) -> None:
     key = {"Idempotency-Key": "twice"}
     first = post(jobs, persons, "product=paths&paths=2000&to_age=64", **key)
     address, identifier = first.headers["location"], first.json()["id"]
-    assert jobs.settings.jobs is not None
-    folder = jobs.settings.jobs / "jobs" / identifier
+    folder = root / "jobs" / identifier
     awaited((folder / "out" / "_lock").exists, 120)  # its process computes
     answers = [jobs.client.delete(address).status_code for _ in range(3)]
     assert answers == [204, 204, 404]
     assert jobs.client.get(address).status_code == 404
     time.sleep(2.0)
     assert not folder.exists()
-    assert list((jobs.settings.jobs / "unfinished").iterdir()) == []
+    assert list((root / "unfinished").iterdir()) == []
     again = post(jobs, persons, "horizons=1", **key)
     assert (again.status_code, again.json()["id"]) == (202, identifier)
     assert await_end(jobs, identifier)["state"] == "succeeded"
@@ -227,7 +229,7 @@ def test_what_is_no_job_stops_no_other_and_is_deleted_after_a_while(
 
 
 def test_a_wrong_table_ends_the_job_with_what_is_wrong_and_no_path(
-    jobs: Running, persons: Path
+    jobs: Running, root: Path
 ) -> None:
     answer = jobs.client.post(
         "/v1/jobs", content=b"person_id,year\n1,2020\n", headers={"Content-Type": "text/csv"}
@@ -236,8 +238,7 @@ def test_a_wrong_table_ends_the_job_with_what_is_wrong_and_no_path(
     assert view["state"] == "failed"
     assert view["problem"]["status"] == 422
     assert {problem["column"] for problem in view["problem"]["problems"]} >= {"earnings"}
-    assert jobs.settings.jobs is not None
-    assert str(jobs.settings.jobs) not in json.dumps(view)
+    assert str(root) not in json.dumps(view)
 
 
 @pytest.mark.parametrize(("on_error", "status"), [("fail", 422), ("drop", 202)])
@@ -312,7 +313,7 @@ def _table(**columns: object) -> bytes:
     ],
 )
 def test_a_job_that_is_too_large_fails_with_the_bound_and_without_persons(
-    jobs: Running, query: str, columns: dict[str, object], rule: str
+    jobs: Running, root: Path, query: str, columns: dict[str, object], rule: str
 ) -> None:
     answer = jobs.client.post(f"/v1/jobs?{query}", content=_table(**columns), headers=PARQUET)
     job = await_end(jobs, answer.json()["id"])
@@ -320,8 +321,7 @@ def test_a_job_that_is_too_large_fails_with_the_bound_and_without_persons(
     (problem,) = job["problem"]["problems"]
     assert problem["rule"] == rule
     assert "person_id" not in problem
-    assert jobs.settings.jobs is not None
-    folder = jobs.settings.jobs / "jobs" / job["id"]
+    folder = root / "jobs" / job["id"]
     # The worker deletes the rest when the process has ended.
     rest = {"out", "persons.parquet"}
     awaited(lambda: not rest & {path.name for path in folder.iterdir()})
@@ -346,6 +346,20 @@ def placed_job(root: Path) -> JobFolder:
     return folders.folder(order.id)
 
 
+def state_of(folder: JobFolder) -> State:
+    job = folder.job()
+    assert job is not None
+    return job.state
+
+
+def failure_of(folder: JobFolder) -> dict[str, Any]:
+    """The problem document of a job that has failed."""
+    outcome = folder.read(Outcome)
+    assert outcome is not None
+    assert outcome.problem is not None
+    return outcome.problem
+
+
 def test_a_job_with_too_little_memory_says_so(
     tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,10 +371,7 @@ def test_a_job_with_too_little_memory_says_so(
 
     monkeypatch.setattr("saga.api.jobs.job_process._compute", compute)
     run_job(folder, Settings(bundle=tiny_bundle, jobs=tmp_path))
-    outcome = folder.read(Outcome)
-    assert outcome is not None
-    assert outcome.problem is not None
-    assert "SAGA_JOB_MEMORY_BYTES" in outcome.problem["detail"]
+    assert "SAGA_JOB_MEMORY_BYTES" in failure_of(folder)["detail"]
 
 
 def test_a_holder_whose_disk_is_full_sends_no_job(
@@ -476,12 +487,8 @@ def test_a_job_whose_process_aborts_is_not_started_again(
 
     monkeypatch.setattr(job_worker, "_run_process", end)
     asyncio.run(inspect.unwrap(job_worker.compute_job)(worker.path.name))
-    job = worker.job()
-    assert job is not None
-    assert (job.state, codes) == ("failed", [])
-    assert job.outcome is not None
-    assert job.outcome.problem is not None
-    assert job.outcome.problem["type"] == "urn:saga:problem:memory"
+    assert (state_of(worker), codes) == ("failed", [])
+    assert failure_of(worker)["type"] == "urn:saga:problem:memory"
 
 
 @pytest.mark.parametrize(("failures", "state"), [(2, "succeeded"), (3, "failed")])
@@ -510,9 +517,7 @@ def test_a_job_ends_although_a_disk_was_full(
         run.status = "ERROR"
     monkeypatch.setattr(job_worker, "DBOS", SimpleNamespace(list_workflows=lambda **_: [run]))
     job_worker.sweep_jobs(JobFolders(worker.path.parents[1]), 60.0)
-    job = worker.job()
-    assert job is not None
-    assert job.state == state
+    assert state_of(worker) == state
     assert not (worker.path / "persons.parquet").exists()
 
 
@@ -620,9 +625,7 @@ def test_a_job_that_never_reached_the_queue_ends(
     (worker.path / "persons.parquet").touch()
     monkeypatch.setattr(job_worker, "DBOS", SimpleNamespace(list_workflows=lambda **_: []))
     job_worker.sweep_jobs(JobFolders(worker.path.parents[1]), 72 * 3600)
-    job = worker.job()
-    assert job is not None
-    assert job.state == state
+    assert state_of(worker) == state
     assert (worker.path / "persons.parquet").exists() == (state == "queued")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,15 @@ def settings(bundle: Path, folder: Path, **more: Any) -> Settings:
 def with_ledger(start: Start, tiny_bundle: Path, tmp_path: Path) -> Iterator[Running]:
     """A ready service with an empty ledger."""
     with start(settings(tiny_bundle, tmp_path)) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def without_records(
+    start: Start, tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    """A ready service with an empty ledger, which all refused calls share."""
+    with start(settings(tiny_bundle, tmp_path_factory.mktemp("ledger"))) as service:
         yield service
 
 
@@ -159,15 +169,24 @@ def test_bands_and_present_values_are_recorded_and_judged_over_http(
     assert late["provenance"]["recorded"] == {"new": 0, "repeated": 0, "late": 1}
 
 
-def test_a_present_value_that_no_outcome_can_judge_is_not_recorded(
-    with_ledger: Running, person: Person
+@pytest.mark.parametrize(
+    ("route", "options", "rule"),
+    [
+        ("forecasts", {"horizons": [1, 2], "scenario": "high-growth"}, "record-scenario"),
+        # Nobody's outcome judges these present values.
+        *(
+            ("lifetimes", {"paths": 200, **option}, "record")
+            for option in ({"rate": 0.03}, {"from_age": 20}, {"paths": 20})
+        ),
+    ],
+)
+def test_what_no_outcome_can_judge_is_not_recorded(
+    without_records: Running, person: Person, route: str, options: dict[str, Any], rule: str
 ) -> None:
-    body = {"persons": people(person, 1), "paths": 200, "record": True}
-    options: list[dict[str, object]] = [{"rate": 0.03}, {"from_age": 20}, {"paths": 20}]
-    for option in options:
-        answer = with_ledger.client.post("/v1/lifetimes", json={**body, **option})
-        assert answer.status_code == 422
-        assert "record" in answer.text
+    body = {"persons": people(person, 1), "record": True, **options}
+    answer = without_records.client.post(f"/v1/{route}", json=body)
+    assert answer.status_code == 422
+    assert rule in answer.text
 
 
 def test_a_contradiction_is_named_without_its_value_and_the_others_count(
@@ -211,15 +230,6 @@ NAN = [*outcomes(50), {"person_id": "LOST", "year": 2024, "earnings": float("nan
 NULL = [*outcomes(50), {"person_id": "LOST", "year": 2024, "earnings": None}]
 
 
-@pytest.fixture(scope="module")
-def without_records(
-    start: Start, tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Running]:
-    """A ready service with an empty ledger, which all refused calls share."""
-    with start(settings(tiny_bundle, tmp_path_factory.mktemp("ledger"))) as service:
-        yield service
-
-
 @pytest.mark.parametrize(
     ("kind", "rows", "query", "status", "place"),
     [
@@ -244,6 +254,10 @@ def without_records(
             for name, rule in (("P0\0", "not-text"), ("P\x1f0", "not-text"), (" ", "missing-value"))
         ),
         *((PARQUET, [{**P1, "person_id": "P" * n}], "", 422, {}) for n in (65, 100_000)),
+        # Cells and names that can be read in two ways.
+        (PARQUET, [{**P1, "year": 2023.5}], "", 422, {"rule": "column-type"}),
+        (PARQUET, [{**P1, "earnings": "271 828"}], "", 422, {"rule": "column-type"}),
+        (PARQUET, [{**P1, " Year": 2023}], "", 422, {"rule": "columns"}),
     ],
 )
 def test_what_is_no_outcome_is_refused_with_its_place_and_no_value(
@@ -264,8 +278,7 @@ def test_what_is_no_outcome_is_refused_with_its_place_and_no_value(
     assert answer.status_code == status
     assert place.items() <= problem.items()
     assert "or null" not in problem["fix"], "an outcome is a number"
-    assert "271828" not in answer.text
-    assert "P" * 65 not in answer.text
+    assert not re.search(r"271 ?828|P{65}", answer.text)
 
 
 @pytest.mark.parametrize(
@@ -287,25 +300,6 @@ def test_a_table_is_read_as_that_of_a_panel(
     assert counts(answer)["new"] == 1
 
 
-@pytest.mark.parametrize(
-    ("table", "rule"),
-    [
-        ({**P1, "year": 2023.5}, "column-type"),
-        ({**P1, "earnings": "271 828"}, "column-type"),
-        ({"person_id": "P1", "Year": 2023, "year ": 2023, "earnings": 271_828.0}, "columns"),
-    ],
-)
-def test_cells_and_names_that_can_be_read_in_two_ways_are_refused(
-    without_records: Running, table: dict[str, object], rule: str
-) -> None:
-    answer = without_records.client.post(
-        "/v1/outcomes", content=encoded(pl.DataFrame([table])), headers={"Content-Type": PARQUET}
-    )
-    (problem,) = answer.json()["problems"]
-    assert (answer.status_code, problem["rule"]) == (422, rule)
-    assert "271" not in json.dumps(answer.json()["problems"])
-
-
 def test_without_a_ledger_nothing_changes_and_calls_that_need_one_fail(
     service: Running, with_ledger: Running, person: Person
 ) -> None:
@@ -320,15 +314,6 @@ def test_without_a_ledger_nothing_changes_and_calls_that_need_one_fail(
     ):
         assert (answer.status_code, answer.json()["type"]) == (404, "urn:saga:problem:no-ledger")
     assert service.client.get("/v1/calibration").json()["adaptive"] is None
-
-
-def test_a_forecast_under_a_scenario_cannot_be_recorded(
-    with_ledger: Running, person: Person
-) -> None:
-    answer = with_ledger.forecast(
-        {"persons": people(person, 1), **OPTIONS, "record": True, "scenario": "high-growth"}
-    )
-    assert (answer.status_code, answer.json()["problems"][0]["rule"]) == (422, "record-scenario")
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ from saga.states.life_courses import LifeCourses
 
 PEOPLE = Path(__file__).resolve().parents[2] / "examples" / "people.csv"
 TEXT = {"person_id": str}
+PERSONS = pl.read_csv(PEOPLE, schema_overrides={"person_id": pl.String})
+RENAMED = PERSONS.rename({"earnings": "wage"})
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +69,7 @@ def _with_gap() -> pd.DataFrame:
         pd.read_csv(PEOPLE, dtype=TEXT).astype({"person_id": "category"}),
         pd.read_csv(PEOPLE, dtype=TEXT).set_index(["person_id", "year"]),
         pd.read_csv(PEOPLE, dtype=TEXT).sample(frac=1, random_state=0),
-        pl.read_csv(PEOPLE, schema_overrides={"person_id": pl.String}),
+        PERSONS,
         pa.Table.from_pandas(pd.read_csv(PEOPLE, dtype=TEXT)),
     ],
     ids=["pandas", "category", "index", "shuffled", "polars", "arrow"],
@@ -78,7 +80,6 @@ def test_every_kind_of_frame_gives_the_panel_of_the_file(source: ArrowStream) ->
     assert panel.meta.ignored == ()
 
 
-PERSONS = pl.read_csv(PEOPLE, schema_overrides={"person_id": pl.String})
 DRAWS = Draws(n_paths=2)
 PATHS = PathRows(pl.LazyFrame({"person_id": ["1", "2"], "path": 0, "year": 2023}), {})
 # How each table that Python takes is read, and one of its kind.
@@ -190,9 +191,7 @@ def test_a_forecast_reads_what_read_panel_reads(
     forecaster: Forecaster, forecasts: Forecasts, horizons: int | range
 ) -> None:
     """5 is the year 5, as on the command line; a range is all of its years."""
-    columns = pl.read_csv(PEOPLE, schema_overrides={"person_id": pl.String}).to_dict(
-        as_series=False
-    )
+    columns = PERSONS.to_dict(as_series=False)
     table = forecaster.forecast(columns, horizons=horizons).table
     in_both = pl.col("horizon") == 5
     assert_frame_equal(table.filter(in_both), forecasts.table.filter(in_both))
@@ -235,19 +234,17 @@ def test_every_door_takes_the_names_of_the_columns(
 
 
 def test_names_count_before_those_of_a_mapping() -> None:
-    renamed = pl.read_csv(PEOPLE, infer_schema=False).rename({"earnings": "wage"})
-    panel = read_panel(renamed, target="wage", mapping={"columns": {"earnings": "other"}})
+    panel = read_panel(RENAMED, target="wage", mapping={"columns": {"earnings": "other"}})
     assert_frame_equal(panel.frame, read_panel(PEOPLE).frame)
     with pytest.raises(UsageError, match='Leave target="wage" out'):
         Forecaster.load(threads=1).forecast(panel, target="wage")
 
 
 def test_a_mapping_may_be_a_dictionary() -> None:
-    renamed = pl.read_csv(PEOPLE, infer_schema=False).rename({"earnings": "wage"})
-    panel = read_panel(renamed, mapping={"columns": {"earnings": "wage"}})
+    panel = read_panel(RENAMED, mapping={"columns": {"earnings": "wage"}})
     assert_frame_equal(panel.frame, read_panel(PEOPLE).frame)
     with pytest.raises(UsageError, match="the key `colums` is not known"):
-        read_panel(renamed, mapping={"colums": {"earnings": "wage"}})
+        read_panel(RENAMED, mapping={"colums": {"earnings": "wage"}})
 
 
 def test_a_result_has_the_same_content_in_each_library(forecasts: Forecasts) -> None:

@@ -280,18 +280,25 @@ def test_careers_are_ordered_by_all_their_earnings(
     assert early - late > 13 * 2e6 / 49
 
 
-def test_a_balance_is_not_compared_with_a_yearly_pension(forecaster: Forecaster) -> None:
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (
+            PensionRequest(reform=PensionSource("accrual"), unknown_years="zero"),
+            "gives a yearly pension, the pension rule .* a balance",
+        ),
+        (
+            PensionRequest(PensionSource(BEST_YEARS), first_age=62, ages=(64,)),
+            "to age 60, before the first age that counts, 62",
+        ),
+    ],
+)
+def test_rights_that_cannot_be_compared_or_indexed_are_refused(
+    forecaster: Forecaster, request_: PensionRequest, told: str
+) -> None:
     panel = read_panel(pl.DataFrame(ONE_YEAR))
-    request = PensionRequest(reform=PensionSource("accrual"), unknown_years="zero")
-    with pytest.raises(UsageError, match=r"gives a yearly pension, the pension rule .* a balance"):
-        forecaster.pensions(panel, request, Draws(n_paths=4))
-
-
-def test_earnings_that_count_from_after_the_index_age_are_refused(forecaster: Forecaster) -> None:
-    panel = read_panel(pl.DataFrame(ONE_YEAR))
-    rule = PensionSource(BEST_YEARS)
-    with pytest.raises(UsageError, match="to age 60, before the first age that counts, 62"):
-        forecaster.pensions(panel, PensionRequest(rule, first_age=62, ages=(64,)), Draws(n_paths=4))
+    with pytest.raises(UsageError, match=told):
+        forecaster.pensions(panel, request_, Draws(n_paths=4))
 
 
 def test_a_ratio_has_quantiles_and_no_mean(forecaster: Forecaster) -> None:
