@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import polars as pl
+import pytest
+import torch
+from saga.training.data import Batch
 from saga.training.harness import RunOptions
+from saga.training.module import ForecastModule
 from saga.training.train_config import TrainConfig
 
 from saga.data.panel import Panel, PanelMeta
@@ -30,6 +35,22 @@ RACE, UNION, WEALTH = (
     extra_column("union", "category"),
     extra_column("wealth", "number", lasting=True),
 )
+
+
+@contextmanager
+def ctrl_c_before(step: int) -> Iterator[None]:
+    """Ctrl-C at the beginning of a step of the training in this block, which ends by it."""
+    unpatched = ForecastModule.training_step
+
+    def stopped(self: ForecastModule, batch: Batch, index: int) -> torch.Tensor:
+        if self.global_step == step:
+            raise KeyboardInterrupt
+        return unpatched(self, batch, index)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ForecastModule, "training_step", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def make_panel(extra: Sequence[str] = (), *, factor: float = 1.0, zeros: bool = True) -> Panel:

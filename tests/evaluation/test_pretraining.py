@@ -10,12 +10,11 @@ import torch
 from saga.evaluation.economies.economy_pools import Economies
 from saga.evaluation.pretraining import pretrain
 from saga.training.harness import RunOptions
-from saga.training.module import ForecastModule
 
 from saga.bundle import Bundle
 from saga.errors import UsageError
 from saga.features.transforms import Transforms
-from tests.toy_training import TOY
+from tests.toy_training import TOY, ctrl_c_before
 
 ECONOMIES = Economies(seed=5, persons=40, pool_size=6)
 CONFIG = replace(
@@ -51,21 +50,12 @@ def test_the_prior_is_a_bundle_without_country(whole: Bundle) -> None:
 
 @pytest.mark.thorough
 def test_a_resumed_pretraining_ends_with_the_weights_of_an_uninterrupted_one(
-    whole: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: Bundle, tmp_path: Path
 ) -> None:
     """Stopped while it uses the second pool."""
-    step = ForecastModule.training_step
-
-    def stop(self: ForecastModule, batch: dict[str, torch.Tensor], index: int) -> torch.Tensor:
-        if self.trainer.global_step == 47:
-            raise KeyboardInterrupt
-        return step(self, batch, index)
-
     out = tmp_path / "resumed"
-    with monkeypatch.context() as patched:
-        patched.setattr(ForecastModule, "training_step", stop)
-        with pytest.raises(KeyboardInterrupt):
-            pretrain(out, ECONOMIES, config=CONFIG, run=RunOptions(progress=False))
+    with ctrl_c_before(47):
+        pretrain(out, ECONOMIES, config=CONFIG, run=RunOptions(progress=False))
     quiet = RunOptions(progress=False, resume=True)
     with pytest.raises(UsageError, match="different settings: economies"):
         pretrain(out, replace(ECONOMIES, seed=6), config=CONFIG, run=quiet)

@@ -32,7 +32,7 @@ from saga.forecaster import Forecaster
 from saga.macro.process import MacroProcess
 from saga.requests import ForecastRequest
 from tests.panels import panel_of
-from tests.toy_training import QUIET, TOY
+from tests.toy_training import QUIET, TOY, ctrl_c_before
 
 RESUMED = replace(QUIET, resume=True)
 EPOCH = 13  # batches of 16 among the 210 or so training persons
@@ -74,18 +74,6 @@ def whole(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return train(panel, tmp_path_factory.mktemp("whole") / "b", config=CONFIG, seed=3, run=QUIET)
 
 
-def stop_before(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C at the beginning of a step."""
-    unpatched = ForecastModule.training_step
-
-    def stopped(self: ForecastModule, batch: dict[str, torch.Tensor], index: int) -> torch.Tensor:
-        if self.global_step == step:
-            raise KeyboardInterrupt
-        return unpatched(self, batch, index)
-
-    monkeypatch.setattr(ForecastModule, "training_step", stopped)
-
-
 # Stopped in the first epoch; in the second; with the last checkpoint right at the end of an epoch.
 @pytest.mark.parametrize(
     ("step", "every"),
@@ -96,15 +84,13 @@ def stop_before(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
-    panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, every: int
+    panel: Panel, tmp_path: Path, step: int, every: int
 ) -> None:
     config = replace(CONFIG, validate_every=every)
     whole = train(panel, tmp_path / "whole", config=config, seed=3, run=QUIET)
     out = tmp_path / "resumed"
-    with monkeypatch.context() as patched:
-        stop_before(step, patched)
-        with pytest.raises(KeyboardInterrupt):
-            train(panel, out, config=config, seed=3, run=QUIET)
+    with ctrl_c_before(step):
+        train(panel, out, config=config, seed=3, run=QUIET)
     assert not out.exists()
     before = torch.load(out.with_name("resumed.run") / "last.ckpt", weights_only=False)[
         "callbacks"
@@ -119,16 +105,14 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
 
 
 def test_a_run_is_resumed_with_the_settings_that_it_was_started_with(
-    panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    panel: Panel, tmp_path: Path
 ) -> None:
     """Also one that was stopped before its first checkpoint; a run that never began is none."""
     settings: dict[str, Any] = {"panel": panel, "config": CONFIG, "seed": 3}
     with pytest.raises(UsageError, match="Start without --resume"):
         train(out=tmp_path / "b", run=RESUMED, **settings)
-    with monkeypatch.context() as patched:
-        stop_before(2, patched)
-        with pytest.raises(KeyboardInterrupt):
-            train(out=tmp_path / "b", run=QUIET, **settings)
+    with ctrl_c_before(2):
+        train(out=tmp_path / "b", run=QUIET, **settings)
     changed = {
         "panel": panel.with_frame(panel.frame.with_columns(pl.col("earnings") + 1)),
         "config": replace(CONFIG, clip=2.0),
@@ -147,10 +131,8 @@ def test_a_run_is_resumed_with_the_settings_that_it_was_started_with(
 def test_a_checkpoint_of_another_user_is_not_read(
     panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patched:
-        stop_before(12, patched)
-        with pytest.raises(KeyboardInterrupt):
-            train(panel, tmp_path / "b", config=CONFIG, seed=3, run=QUIET)
+    with ctrl_c_before(12):
+        train(panel, tmp_path / "b", config=CONFIG, seed=3, run=QUIET)
     monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(UsageError, match="belongs to another user"):
         train(panel, tmp_path / "b", config=CONFIG, seed=3, run=RESUMED)
