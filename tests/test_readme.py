@@ -88,7 +88,9 @@ def test_make_run_serves_and_the_printed_curl_returns_a_forecast(curl: str) -> N
         answer["provenance"]["bundle"]
         == json.loads((ROOT / "bundles/small/manifest.json").read_text())["digest"]
     )
-    for horizon in answer["forecasts"][0]["horizons"]:
+    (forecast,) = answer["forecasts"]
+    assert [horizon["h"] for horizon in forecast["horizons"]] == [1, 5, 10]
+    for horizon in forecast["horizons"]:
         values = list(horizon["quantiles"].values())
         assert values == sorted(values), "quantiles must be in order"
         sets = [

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import polars as pl
 import pytest
 from saga.api.codecs import parse_json
 from saga.api.panel_batches import (
@@ -130,33 +129,24 @@ def test_forecasts_computed_together_have_the_bits_of_those_computed_alone(
         assert output.table.equals(forecast_parts([call])[0].table)
 
 
+@pytest.mark.parametrize("record", [False, True])
 def test_the_parts_of_a_large_call_have_the_bits_of_the_whole(
-    forecaster: Forecaster, person: Person
+    forecaster: Forecaster, person: Person, *, record: bool
 ) -> None:
-    persons = [person(f"P{i}", birth_year=1965 + i % 30) for i in range(MAX_TOGETHER + 7)]
-    divided = parts(forecaster, *persons)
-    assert [part.panel.n_persons for part in divided] == [MAX_TOGETHER, 7]
-    (people,) = read(forecaster, sent(*persons))
-    whole = forecaster.forecast(people.panel, REQUEST).table
-    assert pl.concat([forecast_parts([part])[0].table for part in divided]).equals(whole)
-
-
-def test_a_call_that_is_recorded_is_computed_in_parts_like_any_other(
-    forecaster: Forecaster, person: Person
-) -> None:
-    """In one piece it would hold up all other calls for seconds."""
+    """Also of one that is recorded: in one piece it would hold up all other calls for seconds."""
     persons = [person(f"P{i}", birth_year=1965 + i % 30) for i in range(MAX_TOGETHER + 7)]
     (people,) = read(forecaster, sent(*persons))
     in_force = AdaptedForecaster.of(forecaster, None)
-    plan = forecaster.plan(REQUEST, people.panel, Draws(), in_force, record=True)
+    plan = forecaster.plan(REQUEST, people.panel, Draws(), in_force, record=record)
     divided = parts_of(plan)
     assert [part.panel.n_persons for part in divided] == [MAX_TOGETHER, 7]
-    assert [part.batch_key for part in divided] == [None, None]
+    assert all((part.batch_key is None) == record for part in divided)
     result = plan.result([forecast_parts([part])[0] for part in divided])
-    whole = forecaster.run(REQUEST, people.panel, Draws(), in_force, record=True)
+    whole = forecaster.run(REQUEST, people.panel, Draws(), in_force, record=record)
     assert result.table.equals(whole.table)
     n_intervals = [len(each.issued) for each in (result, whole)]
-    assert n_intervals[0] == n_intervals[1] > MAX_TOGETHER
+    assert n_intervals[0] == n_intervals[1]
+    assert (n_intervals[0] > MAX_TOGETHER) == record
 
 
 def test_calls_with_other_options_are_not_alike(forecaster: Forecaster, person: Person) -> None:

@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -137,34 +133,6 @@ def test_random_calls_keep_to_the_published_schema(
                 )
 
             check()
-
-
-@pytest.mark.thorough
-def test_one_call_starts_the_service_and_the_printed_curl_works(tiny_bundle: Path) -> None:
-    settings = f"Settings.of(bundle={str(tiny_bundle)!r}, port=0, threads=1)"
-    program = f"from saga.api.server import Settings, serve; serve({settings})"
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            command = next(line for line in process.stdout if line.startswith("curl"))
-            if shutil.which("curl"):
-                answer = subprocess.run(
-                    ["sh", "-c", command], capture_output=True, text=True, check=True, timeout=60
-                ).stdout
-            else:
-                url, body = re.findall(r"http://\S+|'{.*}'", command)
-                answer = httpx.post(
-                    url, content=body.strip("'"), headers={"Content-Type": "application/json"}
-                ).text
-            (forecast,) = json.loads(answer)["forecasts"]
-            assert [horizon["h"] for horizon in forecast["horizons"]] == [1, 5, 10]
-        finally:
-            process.terminate()
 
 
 def test_the_command_refuses_a_broken_bundle_before_it_listens(tmp_path: Path) -> None:

@@ -75,16 +75,9 @@ def test_forecast_writes_the_table_with_its_provenance(
         f"forecast {people} --bundle {tiny_bundle} --out {tmp_path / 'f.parquet'} --paths 20",
         "--horizons 1-3,20 --json",
     )
-    table = pl.read_parquet(tmp_path / "f.parquet")
-    assert table.select("person_id", "horizon").rows() == [
-        (p, h) for p in ("007", "young") for h in (1, 2, 3, 20)
-    ]
-    columns = "q01 q99 lower_90 upper_90 includes_zero_90 guarantee_90 guarantee_50"
-    assert set(columns.split()) <= set(table.columns)
     told = json.loads(result.stdout)  # nothing but one JSON object
-    assert told["rows"] == 8
+    assert told["rows"] == pl.read_parquet(tmp_path / "f.parquet").height == 8
     assert told["provenance"] == read_provenance(tmp_path / "f.parquet")
-    assert told["provenance"]["bundle"] == Bundle.load(tiny_bundle).digest
     assert told["warnings"] == told["provenance"]["warnings"]
     assert {w["code"] for w in told["warnings"]} >= {"simulated-people", "no-effect"}
     assert "number of paths has no effect" in error_text(result)
@@ -280,19 +273,6 @@ def test_calibrate_refuses_options_of_its_other_mode(
     told = refusal(f"calibrate no-bundle --panel {tmp_path / 'no-panel'}", *options)
     assert refused_option in told
     assert "no-panel" not in told
-
-
-def test_an_origin_gives_the_forecast_from_the_records_up_to_that_year(
-    tiny_bundle: Path, people: Path, tmp_path: Path
-) -> None:
-    past = tmp_path / "past.csv"
-    past.write_text("\n".join(PEOPLE.splitlines()[:3]) + "\n")
-    common = f"--bundle {tiny_bundle} --horizons 1-3"
-    done(f"forecast {past} --out {tmp_path / 'a.parquet'}", common)
-    done(f"forecast {people} --origin 2018 --out {tmp_path / 'b.parquet'}", common)
-    tables = [pl.read_parquet(tmp_path / name) for name in ("a.parquet", "b.parquet")]
-    assert tables[0].equals(tables[1])
-    assert set(tables[0]["year"]) == {2019, 2020, 2021}
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
