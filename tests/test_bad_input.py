@@ -167,12 +167,12 @@ def body(rows: Rows, **options: Any) -> str:
     return json.dumps({"persons": list(persons.values()), "paths": 20, "horizons": [1], **options})
 
 
-def post(service: Running, content: str, *, status: int = 422) -> Refusal:
+def post(service: Running, content: str) -> Refusal:
     """Post a forecast request; return the text of the problem document and the log."""
     answer = service.client.post(
         "/v1/forecasts", content=content, headers={"Content-Type": "application/json"}
     )
-    assert answer.status_code == status, answer.text
+    assert answer.status_code == 422, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     return Refusal(answer.text + service.log.getvalue(), answer.json()["problems"])
 
@@ -239,16 +239,6 @@ def test_a_bad_option_is_refused_by_command_line_and_service(
     assert allowed in refusal.text
     assert not (tmp_path / "out.csv").exists()
     assert_helps(post(service, body(people(), **entry)), {"column": next(iter(entry))})
-
-
-def test_ten_thousand_persons_in_one_request_are_refused_with_a_hint_at_the_batch(
-    service: Running,
-) -> None:
-    rows = [{**people()[0], "person_id": str(i)} for i in range(10_000)]
-    refusal = post(service, body(rows), status=413)
-    assert "/v1/jobs" in refusal.text
-    assert "saga score" in refusal.text
-    assert_helps(refusal, {"rule": "max-persons"})
 
 
 HEADER = "person_id,year,birth_year,earnings\n"
