@@ -10,6 +10,7 @@ import math
 import random
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -102,8 +103,8 @@ class JsonScan:
 class BodyMemory:
     """Reads bodies; together they have at most `max_total` bytes until their calls let go of them.
 
-    Beyond that, the largest body that is still arriving is refused: a call whose body is small
-    does not suffer from large bodies that arrive slowly.
+    One holder has at most half of them, or one body. Beyond that, the holder with the most bytes
+    loses the largest body that is still arriving: no call suffers from the bodies of others.
 
     Args:
         max_bytes: Largest body.
@@ -113,12 +114,13 @@ class BodyMemory:
 
     def __init__(self, *, max_bytes: int, max_total: int, seconds: float) -> None:
         self._max_bytes, self._max_total, self._seconds = max_bytes, max_total, seconds
-        self._arriving: dict[anyio.CancelScope, bytearray] = {}
-        self.used = 0
+        self._max_of_holder = max(max_bytes, max_total // 2)
+        self._arriving: dict[anyio.CancelScope, tuple[str, bytearray]] = {}
+        self.used = Counter[str]()  # bytes by holder
 
     @asynccontextmanager
-    async def body(self, request: Request, scan: Scan) -> AsyncIterator[bytes]:
-        """The body of a request, which counts until the context is left.
+    async def body(self, request: Request, holder: str, scan: Scan) -> AsyncIterator[bytes]:
+        """The body of a holder's request, which counts until the context is left.
 
         `scan` is called with each part of it that arrives, and may refuse the body.
 
@@ -129,27 +131,29 @@ class BodyMemory:
         self._refuse_large(int(request.headers.get("content-length") or 0))
         content = bytearray()
         try:
-            await self._receive(request, content, scan)
+            await self._receive(request, holder, content, scan)
             yield bytes(content)
         finally:
-            self.used -= len(content)
+            self.used[holder] -= len(content)
 
-    async def _receive(self, request: Request, content: bytearray, scan: Scan) -> None:
+    async def _receive(self, request: Request, holder: str, content: bytearray, scan: Scan) -> None:
         """Append the body to `content` as it arrives.
 
-        Raises ProblemError if it is too large or too slow. If all bodies together fill the memory,
-        the largest is refused.
+        Raises ProblemError if it is too large or too slow, or if it has to give way.
         """
         with anyio.move_on_after(self._seconds) as scope:
-            self._arriving[scope] = content
+            self._arriving[scope] = holder, content
             try:
                 async for chunk in request.stream():
                     content += chunk
-                    self.used += len(chunk)
+                    self.used[holder] += len(chunk)
                     self._refuse_large(len(content))
                     scan(chunk)
-                    if self.used > self._max_total:
-                        max(self._arriving, key=lambda s: len(self._arriving[s])).cancel()
+                    if (
+                        self.used[holder] > self._max_of_holder
+                        or self.used.total() > self._max_total
+                    ):
+                        max(self._arriving, key=self._weight).cancel()
             except ClientDisconnect:
                 raise client_gone() from None
             finally:
@@ -158,6 +162,11 @@ class BodyMemory:
             raise refused("body-seconds", {"seconds": self._seconds})
         if scope.cancelled_caught:
             raise refused("body-memory")
+
+    def _weight(self, scope: anyio.CancelScope) -> tuple[int, int]:
+        """Bytes of the holder of an arriving body, and its own."""
+        holder, content = self._arriving[scope]
+        return self.used[holder], len(content)
 
     def _refuse_large(self, n_bytes: int) -> None:
         if n_bytes > self._max_bytes:

@@ -203,7 +203,7 @@ class Service:
         """
         is_json = media_type(request.headers.get("content-type")) == JSON
         scan = JsonScan().take if is_json else lambda _: None
-        async with self.bodies.body(request, scan) as body:
+        async with self.bodies.body(request, ticket.holder, scan) as body:
             start = time.perf_counter()
             ticket.stage = "decode"
             if is_json and len(body) <= _SMALL_BODY:

@@ -68,15 +68,15 @@ def test_too_many_persons_are_refused_before_they_are_validated() -> None:
     assert time.perf_counter() - start < 1
 
 
-async def read_body(request: Request, bodies: BodyMemory) -> bytes:
-    async with bodies.body(request, lambda _: None) as body:
+async def read_body(request: Request, bodies: BodyMemory, holder: str = "one") -> bytes:
+    async with bodies.body(request, holder, lambda _: None) as body:
         return body
 
 
 def test_a_body_is_read_completely() -> None:
     bodies = BodyMemory(max_bytes=4, max_total=4, seconds=1)
     assert asyncio.run(read_body(fake_request(b"ab", b"cd"), bodies)) == b"abcd"
-    assert bodies.used == 0
+    assert bodies.used.total() == 0
 
 
 @pytest.mark.parametrize("client_request", [fake_request(b"ab", b"cde"), fake_request(length=5)])
@@ -99,6 +99,19 @@ def test_a_slow_body_is_refused() -> None:
     assert caught.value.status == 408
 
 
+def test_bodies_of_one_holder_leave_room_for_another() -> None:
+    async def crowd() -> list[object]:
+        bodies = BodyMemory(max_bytes=50, max_total=100, seconds=5)
+        small = [fake_request(*(b"a",) * 30, pause=0.01) for _ in range(4)]
+        calls = [read_body(request, bodies) for request in small]
+        large = read_body(fake_request(*(b"b" * 10,) * 5, pause=0.02), bodies, "two")
+        return list(await asyncio.gather(*calls, large, return_exceptions=True))
+
+    *small, large = asyncio.run(crowd())
+    assert large == b"b" * 50
+    assert sum(isinstance(answer, ProblemError) for answer in small) == 3
+
+
 def test_the_largest_body_that_arrives_gives_way_when_memory_is_full() -> None:
     async def crowd() -> list[object]:
         bodies = BodyMemory(max_bytes=80, max_total=100, seconds=5)
@@ -106,7 +119,7 @@ def test_the_largest_body_that_arrives_gives_way_when_memory_is_full() -> None:
         small = fake_request(*(b"b",) * 12, pause=0.01)
         calls = [read_body(request, bodies) for request in (*large, small)]
         answers = list(await asyncio.gather(*calls, return_exceptions=True))
-        return [*answers, bodies.used]
+        return [*answers, bodies.used.total()]
 
     first, second, small, used = asyncio.run(crowd())
     refused = [answer for answer in (first, second) if isinstance(answer, ProblemError)]
