@@ -197,6 +197,7 @@ async def delete_job(job: CurrentJob, service: CurrentService) -> Response:
     responses=problem_responses(401, 403, 404, 422, 503),
 )
 async def get_events(
+    request: Request,
     job_id: _Identifier,
     job: CurrentJob,
     service: CurrentService,
@@ -211,7 +212,8 @@ async def get_events(
         if content != sent:
             sent = content
             yield ServerSentEvent(raw_data=content.decode(), event="end" if ended else "progress")
-        if ended or service.is_draining:  # a client connects again, to another process
+        # A client connects again, to another process; one that asks for HEAD reads no event.
+        if ended or service.is_draining or ASKED in request.scope:
             return
         await asyncio.sleep(_LOOK_SECONDS)
         await service.take_turn(caller.holder)

@@ -243,6 +243,25 @@ def test_slow_tables_of_one_holder_do_not_keep_another_out(
     assert sorted(answers) == ["408"] * 4 + ["503"] * 4
 
 
+def test_bodies_of_one_holder_do_not_fill_the_memory_for_another(
+    holders: Holders, figures: Figures
+) -> None:
+    """Many bodies that end before their stated length, each smaller than that of the other."""
+    key, pieces = holders.headers["one"]["Authorization"], b"\n" * (23 * MB // 10)
+    head = (
+        f"POST /v1/forecasts HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\n"
+        f"Authorization: {key}\r\nContent-Length: {30 * MB}\r\n\r\n"
+    )
+    body = PERSON.format("two").encode() + b"\n" * (10 * MB)
+    headers = {**holders.headers["two"], "Content-Type": CSV}
+    with ExitStack() as stack:
+        for _ in range(55):  # 127 MB, of the 128 MiB of all bodies
+            stack.enter_context(holders.served.socket()).sendall(head.encode() + pieces)
+        answer = holders.client.post("/v1/forecasts?horizons=1", content=body, headers=headers)
+    name = "55 bodies of a holder that fill the memory: status of another's of 10 MB"
+    figures.at_most(name, answer.status_code, 200)
+
+
 def name_file(holders: Holders, name: str) -> socket.socket:
     """A connection of holder one on which a job of a file has been asked for."""
     key, body = holders.headers["one"]["Authorization"], json.dumps({"file": name})
@@ -461,6 +480,20 @@ def test_event_streams_of_one_holder_do_not_keep_another_out(
         ]
     served = sum(answer.status_code == 200 for answer in tries)
     figures.at_least("calls of a holder beside 530 streams of another, of 10", served, 10)
+
+
+def test_head_of_an_event_stream_does_not_hold_its_connection(holders: Holders) -> None:
+    job = holders.send("one", PERSON.format("x")).json()["id"]
+    key = holders.headers["one"]["Authorization"]
+    with holders.served.socket() as connection:
+        for path in (f"/v1/jobs/{job}/events", "/v1/model"):
+            head = f"HEAD {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {key}\r\n\r\n"
+            connection.sendall(head.encode())
+        connection.settimeout(10)
+        answers = b""
+        while answers.count(b" 200 OK") < 2:
+            answers += connection.recv(4_096)
+    assert b"text/event-stream" in answers
 
 
 def test_a_revoked_key_ends_its_open_stream_and_its_download(
