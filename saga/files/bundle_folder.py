@@ -148,9 +148,9 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         )
         raise BundleError(f"There is no bundle at {path}. {hint}")
     file = path / MANIFEST
-    if not file.is_file():
+    if file.is_symlink() or not file.is_file():
         raise BundleError(
-            f"{path} has no {MANIFEST}, so it is not a bundle. Give the directory that "
+            f"{path} has no file {MANIFEST}, so it is not a bundle. Give the directory that "
             "`saga train` wrote."
         )
     data = file.read_bytes()

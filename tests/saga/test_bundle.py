@@ -159,10 +159,14 @@ def test_a_missing_file_is_named(folder: Path, name: str) -> None:
         Bundle.load(folder)
 
 
-def test_a_link_in_place_of_a_file_is_refused(folder: Path) -> None:
-    (folder / "config.json").rename(folder.parent / "elsewhere.json")
-    (folder / "config.json").symlink_to(folder.parent / "elsewhere.json")
-    with pytest.raises(BundleError, match=r"config\.json is not a regular file"):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("config.json", r"config\.json is not a regular"), (MANIFEST, r"no file manifest\.json")],
+)
+def test_a_link_in_place_of_a_file_is_refused(folder: Path, name: str, message: str) -> None:
+    (folder / name).rename(folder.parent / "elsewhere.json")
+    (folder / name).symlink_to(folder.parent / "elsewhere.json")
+    with pytest.raises(BundleError, match=message):
         Bundle.load(folder)
 
 
