@@ -127,7 +127,7 @@ def open_beneath(root: Path, *names: str) -> BinaryIO:
 
     Each folder is opened in the one before, so that nobody can swap a part of the path for a link
     between a check and the opening. A file that has a second name (a hard link) may be another
-    user's and is refused. POSIX only.
+    user's and is refused, also if its name here is gone as soon as it is opened. POSIX only.
 
     Raises OSError if there is no such file, ValueError for names that lead elsewhere.
     """
@@ -138,11 +138,16 @@ def open_beneath(root: Path, *names: str) -> BinaryIO:
     try:
         for depth, name in enumerate(names, start=1):
             kind = os.O_DIRECTORY if depth < len(names) else 0
+            named = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             inner = os.open(name, flags | kind, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = inner
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        if (
+            not stat.S_ISREG(status.st_mode)
+            or not named.st_nlink == status.st_nlink == 1
+            or not os.path.samestat(named, status)
+        ):
             raise OSError(errno.EINVAL, "not a regular file with one name")
         return os.fdopen(descriptor, "rb")
     except BaseException:

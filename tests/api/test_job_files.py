@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from saga.api.jobs.job_uploads import open_file
@@ -92,3 +93,20 @@ def test_a_service_without_a_folder_reads_no_files() -> None:
     with pytest.raises(ProblemError) as caught:
         open_file(None, None, "panel.csv")
     assert caught.value.status == 404
+
+
+def test_a_second_name_that_is_gone_once_it_is_opened_is_refused(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A holder gives another's file a name of its own, which it removes at the worst moment."""
+    own, opened = root / "one" / "second_name.csv", os.open
+
+    def open_and_unlink(path: str, *arguments: Any, **options: Any) -> int:
+        descriptor = opened(path, *arguments, **options)
+        if path == own.name:
+            own.unlink()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_and_unlink)
+    with pytest.raises(ProblemError):
+        open_file(root, "one", own.name)
