@@ -238,7 +238,7 @@ def report(
     from saga.diagnostics_tables import Diagnostics
     from saga.pages.brief import SUFFIXES as BRIEF_SUFFIXES
     from saga.pages.layout import check_page
-    from saga.pages.report import SUFFIXES, make_brief, write_report
+    from saga.pages.report import STATUS_WORDS, SUFFIXES, make_brief, write_report
 
     check_page(out, "report", SUFFIXES)
     if brief is not None:
@@ -274,6 +274,7 @@ def report(
     if brief is not None:
         make_brief(diagnostics, bundle=opened.digest).write(brief)
     verdicts = Counter(diagnostics["verdicts"]["status"].to_list())
+    in_words = {STATUS_WORDS[status][1]: n for status, n in verdicts.items()}
     report_facts = {
         "out": out,
         "bundle": opened.digest,
@@ -282,7 +283,8 @@ def report(
         "provenance": diagnostics.provenance,
     }
     console.result(
-        f"Wrote {out}: of {verdicts.total()} verdicts, {format_counts(verdicts)}.",
+        f"Wrote {out}{f' and {brief}' if brief else ''}: of {verdicts.total()} verdicts, "
+        f"{format_counts(in_words)}.",
         report_facts,
         as_json=as_json,
     )

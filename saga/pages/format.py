@@ -39,6 +39,12 @@ def short_percent(value: float) -> str:
     return percent(abs(value)).replace(".0 %", " %")
 
 
+def listed(texts: Iterable[str]) -> str:
+    """Several texts as one: "61, 59 and 48"."""
+    *first, last = texts
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def gap(value: float | None, digits: int = 1) -> str:
     """A difference of shares without its sign: 0.02 -> "2.0 percentage points"."""
     return NOT_SHOWN if value is None else f"{abs(100 * value):.{digits}f} percentage points"

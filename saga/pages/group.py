@@ -16,7 +16,7 @@ from saga.group_statistics import (
     OF_LIFETIMES,
     OF_YEARS,
 )
-from saga.pages.format import estimated_chance, money, number, percent, short, unit_of
+from saga.pages.format import estimated_chance, listed, money, number, percent, short, unit_of
 from saga.pages.layout import render_page
 
 TOTAL = "total"  # level of a margin
@@ -140,8 +140,7 @@ def render_group(
                 )
     sections += _flows(transitions)
     sections += _moves(dynamics) if dynamics is not None else ()
-    *others, last = map(_words, groups or [""])
-    by = f"{', '.join(others)} and {last}" if others else last
+    by = listed(map(_words, groups or [""]))
     values = {
         "title": "Earnings of a population" + (f" by {by}" if by else ""),
         "by": by,

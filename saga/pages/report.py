@@ -20,7 +20,7 @@ from saga.diagnostics_tables import QUESTIONS, TABLES, Diagnostics
 from saga.model_error import ModelError
 from saga.pages.brief import Brief
 from saga.pages.charts import coverage_chart, draw_charts
-from saga.pages.format import short_percent
+from saga.pages.format import listed, short_percent
 from saga.pages.layout import render_page, write_page
 from saga.pages.person import SMALL, coverage_labels, draw_person
 from saga.pages.theme import draw_svg
@@ -233,11 +233,13 @@ def make_brief(diagnostics: Diagnostics, *, bundle: str | None = None) -> Brief:
     n_persons = f"{int(record['persons']):,}" if record.get("persons") else "the"
     people = f"{record['people']}. " if record.get("people") else ""
     answers = [text for _, text in _short_answers(verdicts, horizons)]
-    for row in known:
+    if known:
+        counts = listed(f"{row['n']:,}" for row in known)
         answers.append(
-            f"{years_ahead([row['horizon']])} ahead {row['n']:,} persons were judged; about "
-            f"{row['needed']:,} are needed to see {short_percent(MISS)} too few inside the "
-            f"{short_percent(row['coverage'])} intervals."
+            f"{years_ahead([row['horizon'] for row in known])} ahead {counts} persons were judged; "
+            f"about {max(row['needed'] for row in known):,} would show that {short_percent(MISS)} "
+            "too few are inside. What to do next: saga evaluate --folds 5 judges each person once, "
+            "saga train --folds 5 trains and calibrates on all of them."
         )
     return Brief(
         title="Can these forecasts be trusted?",
@@ -269,8 +271,7 @@ def _verdicts(tables: Mapping[str, pl.DataFrame]) -> dict[tuple[str, int], dict[
 
 def years_ahead(horizons: Sequence[int]) -> str:
     """[1] -> "1 year", [1, 5, 10] -> "1, 5 and 10 years"."""
-    *first, last = map(str, horizons)
-    text = f"{', '.join(first)} and {last}" if first else last
+    text = listed(map(str, horizons))
     return f"{text} year{'' if text == '1' else 's'}"
 
 

@@ -94,8 +94,8 @@ def _one_person(figures: _Figures, h: int, coverage: float, unit: str) -> Use:
     """Never: whatever the verdicts, intervals hold on average over persons."""
     outside = round(1 / (1 - coverage))
     reason = (
-        f"Even intervals that hold miss the earnings of one person in {outside}, and nobody knows "
-        "in advance whose."
+        f"Even {short_percent(coverage)} intervals that hold miss the earnings of one person in "
+        f"{outside}, and nobody knows in advance whose."
     )
     if figures.width is not None and figures.width["width"] is not None:
         width, typical = figures.width["width"], figures.width["typical"]
@@ -109,7 +109,7 @@ def _one_person(figures: _Figures, h: int, coverage: float, unit: str) -> Use:
 
 def _instead_of_last_year(figures: _Figures) -> Use:
     """Whether the intervals say more than last year's earnings plus usual changes."""
-    question = "Instead of the rule: same as last year"
+    question = "Instead of the rule “same as last year”"
     if figures.rule is None or figures.rule["status"] is None:
         return Use(question, ANSWERS["unclear"], "unclear", TOO_FEW)
     size, status = figures.rule["size"], figures.rule["status"]

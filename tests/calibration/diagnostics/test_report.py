@@ -24,7 +24,7 @@ from saga.bundle import Bundle
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.diagnostics_tables import STATUSES, TABLES, Diagnostics
-from saga.pages.format import percent, short_percent
+from saga.pages.format import listed, percent, short_percent
 from saga.pages.layout import MARK
 from saga.pages.report import SHORT_ANSWERS, make_brief, render_report, years_ahead
 from saga.pages.uses import decide_uses
@@ -245,6 +245,21 @@ def test_a_report_of_few_persons_says_what_is_not_shown(
     assert not re.search(r", \.|stored before", said)
 
 
+def test_the_command_names_its_files_and_has_the_words_of_the_page(tmp_path: Path) -> None:
+    out, brief = tmp_path / "report.html", tmp_path / "brief.pdf"
+    said = done("report", "--out", out, "--brief", brief).stdout
+    assert f"Wrote {out} and {brief}: of " in said
+    assert "cannot tell" in said
+    assert "unclear" not in said
+
+
+def test_a_person_is_missed_as_often_as_the_coverage_says(faultless: Diagnostics) -> None:
+    for coverage, outside in ((0.8, 5), (0.9, 10)):
+        _, (_, one_person, _) = decide_uses(faultless.tables, coverage, UNIT, simulated=False)
+        assert one_person.reason.startswith(f"Even {100 * coverage:.0f} % intervals that hold ")
+        assert f"one person in {outside}, " in one_person.reason
+
+
 @pytest.mark.parametrize("suffix", [".pdf", ".docx"])
 def test_a_brief_is_one_page_with_the_answers_of_the_report(
     faultless: Diagnostics, tmp_path: Path, suffix: str
@@ -274,12 +289,18 @@ def test_few_persons_get_one_page_that_says_what_is_known_and_what_to_do(
         "verdicts": faultless["verdicts"].with_columns(status=pl.lit("unclear")),
         "coverage": faultless["coverage"].with_columns(band_lower=pl.col("coverage") - 0.1),
     }
-    page = Page(render_report(replace(faultless, tables=few)))
+    few_judged = replace(faultless, tables=few)
+    page = Page(render_report(few_judged))
     known = page.tables["The widest intervals that there are, by years ahead"][1:]
     for row, n in zip(known, faultless["guarantees"]["n"], strict=True):
         needed = int(float(f"{n * (0.1 / 0.02) ** 2:.1g}"))
         bounds = ["90 %", "below 80 % inside", "80 % to 90 % inside"]
         assert row[1:] == [f"{n:,}", *bounds, f"{needed:,}"]
+    ahead = known[-1][0]
+    assert f"{ahead} years ahead {listed(row[1] for row in known)} persons were judged; about " in (
+        brief := make_brief(few_judged).answers[-1]
+    )
+    assert "saga evaluate --folds 5" in brief
     shown = re.sub(r'<details class="all">.*</details>', "", page.text, flags=re.DOTALL)
     assert "What to do next" in shown
     assert "saga evaluate --folds 5" in shown
