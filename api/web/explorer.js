@@ -10,23 +10,25 @@ import * as population from "./population.js";
 const VIEWS = { many: population, person };
 const SHARED = ["prices", "rate"]; // options of both views
 const CHANGED = "The form has changed. The forecast below is of the record that it names.";
+const READY = "Press “Show the forecast”.";
 const WAITING = "The service is starting. The page goes on as soon as it is ready.";
 const LOOK_AGAIN = 2000; // milliseconds
+const FRAME = 50; // milliseconds in which the page is drawn
 const SIMULATED = "Simulated people, not real: the bundle was trained on simulated people.";
 
 let name = "many"; // of the view
 let model = null; // the answer of GET /v1/model
 let latest = 0; // number of the last request
 let computing = null; // number of the request that is not answered yet
-let isEdited = false; // the form, since the last request
+let notice = ""; // what the status says of the form or a file rather than of the answer, since the last request
 const shown = {}; // what each view shows
 
 async function start() {
   element("form").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
   element("key").addEventListener("change", async () => { setKey(element("key").value); await load(); });
   const update = debounce(() => { if (shown[name] || computing === latest || element("problem").hasChildNodes()) ask(); }, 50);
-  const warn = () => { isEdited = true; showProblem(null); if (shown[name]) setStatus(CHANGED); };
-  for (const view of Object.values(VIEWS)) view.listen({ update, warn, ask, fail });
+  const warn = () => { showProblem(null); notify(shown[name] ? CHANGED : READY); };
+  for (const view of Object.values(VIEWS)) view.listen({ update, warn, ask, read });
   for (const id of SHARED) element(id).addEventListener("change", update);
   for (const link of document.querySelectorAll("[data-link]")) {
     link.addEventListener("click", (event) => { event.preventDefault(); changeView(link.dataset.link); });
@@ -121,8 +123,24 @@ function formOf() {
   return { view: name, ...valuesOf([...VIEWS[name].INPUTS, ...SHARED]) };
 }
 
-/** Says what is wrong, of a file that cannot be read if no form is given; the forecast that was shown is the entry before. */
-function fail(error, form = { ...formOf(), isUnread: true }) {
+/** Reads the file that was chosen in `place` by `take`, and then goes on by `next`. */
+async function read(place, take, next) {
+  const [file] = element(place).files;
+  if (!file) return;
+  element(place).value = ""; // so that the same file may be chosen again, mended
+  showProblem(null);
+  notify(`Reading ${file.name}.`);
+  await new Promise((done) => setTimeout(done, FRAME)); // the page cannot be drawn while it reads
+  try {
+    await take(file);
+    next();
+  } catch (error) {
+    fail(error, { ...formOf(), isUnread: true });
+  }
+}
+
+/** Says what is wrong; the forecast that was shown is the entry before. */
+function fail(error, form) {
   showProblem(error);
   keep(form, linkOf(), true);
 }
@@ -147,7 +165,7 @@ async function ask({ isFirst = false } = {}) {
   const number = ++latest;
   const [view, form] = [VIEWS[name], formOf()];
   computing = number;
-  isEdited = false;
+  notice = "";
   showProblem(null);
   try {
     if (!model) throw new Error("The service is not ready, or needs a key.");
@@ -158,7 +176,7 @@ async function ask({ isFirst = false } = {}) {
       if (number !== latest) return;
       shown[name] = { ...answer, form };
       draw();
-      setStatus(isEdited ? CHANGED : answer.pending || "The forecast is shown.");
+      setStatus(notice || answer.pending || "The forecast is shown.");
       for (const button of document.querySelectorAll("[data-download]")) button.disabled = Boolean(answer.isPreliminary);
       answers += 1;
       if (answers > 1) continue;
@@ -216,6 +234,12 @@ async function download(kind) {
 
 function setStatus(text) {
   element("status").textContent = text;
+}
+
+/** A status that stays while answers to earlier requests come. */
+function notify(text) {
+  notice = text;
+  setStatus(text);
 }
 
 /** Says what is wrong in place of a forecast, where it is seen and read aloud; null removes it. */

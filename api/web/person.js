@@ -18,11 +18,11 @@ let filePersons = new Map();
 let filled = new Set(); // the fields that nobody has edited since the record came
 let entered = ""; // the record as the fields know it
 
-/** Calls `update` after another choice, `warn` after an edit of the record, `fail` with what is wrong. */
-export function listen({ update, warn, fail }) {
+/** Calls `update` after another choice, `warn` after an edit of the record, `read` with a file. */
+export function listen({ update, warn, read }) {
   element("example").addEventListener("change", () => { showExample(); update(); });
   element("file-person").addEventListener("change", () => { showFilePerson(); update(); });
-  element("file").addEventListener("change", () => readFile().then(warn, fail));
+  element("file").addEventListener("change", () => read("file", readFile, warn));
   element("record").addEventListener("input", changeRecord);
   for (const id of FIELDS) element(id).addEventListener("input", () => { filled.delete(id); });
   for (const id of [...FIELDS, "record"]) {
@@ -117,10 +117,7 @@ function changeRecord() {
   filled = new Set(FIELDS.filter((name) => !edited.includes(name)));
 }
 
-async function readFile() {
-  const [file] = element("file").files;
-  if (!file) return;
-  element("file").value = ""; // so that the same file may be chosen again, mended
+async function readFile(file) {
   filePersons = parsePersons(await readText(file), service.columns);
   fillSelect("file-person", [...filePersons.keys()].map((id) => [id, id]));
   element("file-person-field").hidden = filePersons.size < 2;

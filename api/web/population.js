@@ -25,10 +25,10 @@ const panels = new Map(); // example and file: name, and persons of CSV or bytes
 let joining = []; // rows of the file of those who join
 const levels = new Map(); // of groups without codes, as the last answer has them
 
-/** Calls `update` after another choice, `ask` after a new file, `fail` with what is wrong. */
-export function listen({ update, ask, fail }) {
-  element("panel").addEventListener("change", () => readFile().then((isRead) => isRead && ask(), fail));
-  element("joining-file").addEventListener("change", () => readJoining().then((isRead) => isRead && ask(), fail));
+/** Calls `update` after another choice, `read` with a file, after which it is to `ask`. */
+export function listen({ update, ask, read }) {
+  element("panel").addEventListener("change", () => read("panel", readFile, ask));
+  element("joining-file").addEventListener("change", () => read("joining-file", readJoining, ask));
   for (const id of INPUTS) {
     element(id).addEventListener("change", () => {
       if (id === "persons") fillGroups();
@@ -80,10 +80,7 @@ function fillPanels(unread = "") {
 }
 
 /** Reads the chosen file: CSV as the records of the other view, Parquet as the bytes that are sent. */
-async function readFile() {
-  const [file] = element("panel").files;
-  if (!file) return false;
-  element("panel").value = ""; // so that the same file may be chosen again, mended
+async function readFile(file) {
   panels.delete("file"); // a refused file must not leave the one before in its place
   fillPanels(file.name);
   const isTable = file.name.toLowerCase().endsWith(".parquet");
@@ -92,20 +89,15 @@ async function readFile() {
   fillPanels();
   choose("persons", "file");
   fillGroups();
-  return true;
 }
 
 /** Reads the chosen file of those who join. */
-async function readJoining() {
-  const [file] = element("joining-file").files;
-  if (!file) return false;
-  element("joining-file").value = "";
+async function readJoining(file) {
   joining = [];
   fillSelect("joining", [["", "nobody"]]);
   joining = parseEntrants(await readText(file));
   fillSelect("joining", [["", "nobody"], ["file", `${file.name}: ${joining.length} rows`]]);
   choose("joining", "file");
-  return true;
 }
 
 /** Offers the groups of the chosen panel: categories that somebody's record has; of a table all, because it is not read here. */

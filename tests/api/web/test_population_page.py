@@ -97,6 +97,31 @@ def test_a_file_has_the_table_of_the_library_as_csv_and_as_parquet(
     assert f"by 2030 is {100 * closed:.0f} %" in told
 
 
+def test_the_status_says_which_file_is_being_read(
+    service: Running, visit: Callable[..., Page], tmp_path: Path
+) -> None:
+    rows = panel_of(12, 12)
+    page = visit(service.url + OWN)
+    page.wait_for_selector("#status:text('Choose the file')")
+    page.evaluate(
+        """() => {
+          window.said = [];
+          const status = document.getElementById("status");
+          const watch = new MutationObserver(() => said.push(status.textContent));
+          watch.observe(status, { childList: true });
+        }"""
+    )
+    upload(page, rows, tmp_path / "own.csv")
+    assert page.evaluate("said")[:2] == ["Reading own.csv.", "Computing the forecast."]
+    page.get_by_role("link", name="One person").click()
+    page.wait_for_selector("#life-figures svg")
+    page.evaluate("said.length = 0")
+    rows.filter(person_id=rows["person_id"][0]).write_csv(tmp_path / "one.csv")
+    page.set_input_files("#file", tmp_path / "one.csv")
+    page.wait_for_selector("#status:text('The form has changed.')")
+    assert page.evaluate("said[0]") == "Reading one.csv."
+
+
 @pytest.mark.thorough
 def test_another_choice_ends_the_computation_before_it(
     service: Running, visit: Callable[..., Page], tmp_path: Path
