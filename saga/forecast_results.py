@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, overload
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from saga.pages.person import ForecastPicture
     from saga.pages.picture import Picture
 
-Persons = list[str] | tuple[str, ...] | pl.Series
-_SHOWN = ("person_id", "year", "to_age", "mean", "p_zero", "q50", "lower_90", "upper_90")
+_SHOWN = {"person_id", "year", "age", "to_age", "measure", "statistic"}
+_SHOWN |= {"value", "mean", "p_zero", "q50", "lower_90", "upper_90"}
 _ROWS = 10  # of a table that are shown
 _NAMES = 7  # of its columns that are named, and the last one
 _PLAIN = ("year", "origin_year", "birth_year")  # numbers without thousands separators
@@ -118,7 +118,7 @@ class Result(Summarised):
             tbl_formatting="MARKDOWN",
             tbl_cell_alignment="RIGHT",
             tbl_rows=_ROWS,
-            tbl_cols=len(_SHOWN),
+            tbl_cols=-1,
         ):
             return f"{self.summary().text}\n{self._first_rows()}"
 
@@ -132,9 +132,10 @@ class Result(Summarised):
         return f"{self.summary().html}<table>{table}</table>"
 
     def _first_rows(self) -> pl.DataFrame:
-        """The first rows of the main columns as texts."""
-        of_set = has_sets(self.table.columns)
-        first = self.table.select(name for name in _SHOWN if name in self.table.columns).head(_ROWS)
+        """The first rows of the main columns, and of those of groups, as texts."""
+        names, of_set = self.table.columns, has_sets(self.table.columns)
+        shown = _SHOWN.union(names[: names.index("statistic")] if "statistic" in names else ())
+        first = self.table.select(name for name in names if name in shown).head(_ROWS)
         return pl.DataFrame(
             {
                 name: [show_value(name, value, of_set=of_set) for value in first[name]]
@@ -152,9 +153,9 @@ class Forecasts(Result):
     def plot(self, person_id: str | None = None) -> ForecastPicture: ...
 
     @overload
-    def plot(self, person_id: Persons) -> Picture: ...
+    def plot(self, person_id: Iterable[str]) -> Picture: ...
 
-    def plot(self, person_id: str | Persons | None = None) -> ForecastPicture | Picture:
+    def plot(self, person_id: str | Iterable[str] | None = None) -> ForecastPicture | Picture:
         """The picture of one person, or of up to 24, which a notebook shows and `save` writes.
 
         Args:
@@ -170,7 +171,7 @@ class Forecasts(Result):
         def picture_of(name: str | None) -> ForecastPicture:
             return ForecastPicture.of(name, self.panel, self.table, self.provenance, self.warnings)
 
-        if isinstance(person_id, list | tuple | pl.Series):
+        if isinstance(person_id, Iterable) and not isinstance(person_id, str):
             return draw_persons([picture_of(name) for name in person_id])
         return picture_of(person_id)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -46,6 +48,8 @@ def test_each_person_of_several_is_drawn_as_alone(forecasts: Forecasts, tmp_path
     assert SIMULATED in picture.save(tmp_path / "p.svg").read_text(encoding="utf-8")
     assert picture.save(tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     assert 'role="img"' in picture._repr_html_()
+    for names in (pd.Series(["0002", "0001"]), pd.Series(["0002", "0001"]).unique()):
+        assert forecasts.plot(names).alt_text == picture.alt_text
 
 
 @pytest.mark.parametrize("persons", [[], ["0001"] * 25])
@@ -57,6 +61,13 @@ def test_a_picture_has_1_to_24_persons(forecasts: Forecasts, persons: list[str])
 def test_a_person_is_named_by_text(forecasts: Forecasts) -> None:
     with pytest.raises(UsageError, match="a text such as '0001', not a int"):
         forecasts.plot(1)  # type: ignore[call-overload]
+
+
+def test_rows_that_are_printed_name_group_statistic_and_value(groups: GroupForecasts) -> None:
+    heading = re.sub(" +", " ", str(groups))
+    assert "| year | sex | statistic | value | lower_90 | upper_90 |" in heading
+    for name in ("sex", "statistic", "value"):
+        assert f"<th>{name}</th>" in groups._repr_html_()
 
 
 def test_the_title_and_the_lines_name_the_groups(groups: GroupForecasts) -> None:
