@@ -83,6 +83,7 @@ export function parsePersons(text, columns, required = ["year", "earnings"]) {
     person.history.push(year);
   });
   if (!persons.size) throw new Error("The record has no year. Add at least one line.");
+  for (const { history } of persons.values()) history.sort((one, other) => one.year - other.year); // the last line is the last year
   return persons;
 }
 
@@ -112,13 +113,14 @@ function readNumber(text, decimal) {
   return Number.isFinite(value) ? value : undefined;
 }
 
-/** The decimal mark of which the cells leave no doubt; undefined if none tells, or if they disagree. */
+/** The decimal mark of which the cells leave no doubt; undefined if none tells, or if they disagree: a program that writes 0.5 does not write 285.000 for 285. */
 function decimalMark(cells) {
-  const told = new Set(cells.flatMap((cell) => {
-    const found = [".", ","].filter((decimal) => readNumber(cell, decimal) !== undefined);
-    return found.length === 1 ? found : [];
-  }));
-  return told.size === 1 ? [...told][0] : undefined;
+  const telling = [".", ","].map((mark) => [mark, cells.filter((cell) => readNumber(cell, mark) !== undefined && readNumber(cell, mark === "." ? "," : ".") === undefined)]);
+  const told = telling.filter(([, found]) => found.length);
+  if (told.length !== 1) return undefined;
+  const [mark, found] = told[0];
+  const isDoubtful = cells.some((cell) => new RegExp(`^[-+]?[1-9]\\d{0,2}\\${mark}\\d\\d0$`).test(cell));
+  return isDoubtful && !found.some((cell) => new RegExp(`\\${mark}\\d{3}$`).test(cell)) ? undefined : mark;
 }
 
 /** Whether a person's record has a value of a column, in some year or once. */

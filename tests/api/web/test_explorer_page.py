@@ -320,6 +320,12 @@ def test_a_column_that_changes_with_the_year_is_sent_as_it_is(
     assert outcome(page) == ""
     assert persons[0]["birth_year"] == 1985
     assert [year["education_level"] for year in persons[0]["history"]] == levels
+    head, first, last = page.input_value("#record").split()
+    page.fill("#record", "\n".join([head, last, first]))
+    assert page.input_value("#education_level") == levels[1], "the last year may come first"
+    assert outcome(page) == ""
+    assert [year["year"] for year in persons[-1]["history"]] == [2019, 2020]
+    assert "born 1985, upper secondary" in words(page, "#who")
 
 
 def test_nothing_of_the_example_stays_with_another_record(
@@ -359,6 +365,7 @@ def test_amounts_and_years_are_understood_or_refused(
     refused = {
         "year;earnings\n2019;250.000\n2020;260.000\n": "Line 2: earnings can be read in two ways",
         'year,earnings\n2019,"250,000"\n': "Line 2: earnings can be read in two ways",
+        "year;earnings\n2019;250.000\n2020;0.5\n": "Line 2: earnings can be read in two ways",
         "year,earnings\n2019,0x10\n": "Line 2: earnings is not a number",
         "year,earnings\n2019,2 019 30\n": "Line 2: earnings is not a number",
         "year,earnings\n97,250000\n": "Line 2: year needs four digits",
@@ -608,6 +615,7 @@ def test_a_link_has_the_options_and_nothing_of_an_own_record(
     "asked",
     [
         "view=person&years=7",
+        "view=person&example=nobody",
         "view=person&example=student&prices=1999",
         "view=person&example=student&rate=0.5",
         "view=person&example=student&change=year&to=1850",
