@@ -68,7 +68,10 @@ def describe_suppressed(statistics: pl.DataFrame, suppressed_until: Mapping[int,
             f"{counts[final]} of the values of a year would be suppressed."
         )
     if 2 * counts[last] > per_year:
-        parts.append("Broader groups or more persons show more, and so does a lower --minimum.")
+        parts.append(
+            "Broader groups or more persons show more, and so may a lower --minimum or a higher "
+            "share of --dominance."
+        )
     return " ".join(parts)
 
 

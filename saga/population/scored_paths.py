@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.arrays import Floats
-from saga.batch.run_folder import MANIFEST, differences
+from saga.batch.run_folder import MANIFEST, REJECTED, differences
 from saga.data.casting import read_column
 from saga.data.files import name_of, place_of_row, read_small
 from saga.data.groups import UNKNOWN
@@ -128,10 +128,15 @@ class ScoredPaths(PathRows):
         """Raises UsageError unless there are the paths of a complete run, InputError if changed."""
         self.folder = open_folder(place)
         manifest = read_json_of(self.folder, MANIFEST)
-        if manifest is None or not manifest["parts"]:
+        if manifest is None:
             raise UsageError(
                 f"{self.folder} has no complete scoring run. Give `saga score` again, or "
                 "`saga score --merge` after shards."
+            )
+        if not manifest["parts"]:
+            raise UsageError(
+                f"{self.folder} has no paths: nobody of the input could be forecast. "
+                f"{REJECTED} there says why."
             )
         self.run: dict[str, Any] = manifest["run"]
         self.totals: dict[str, Any] = manifest["totals"]

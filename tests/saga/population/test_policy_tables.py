@@ -608,6 +608,9 @@ def test_wrong_options_folders_and_weights_are_named(
     (changed / "part-00001.parquet").write_bytes(b"")
     stranger = rows.with_columns(person_id=pl.lit("z") + pl.col("person_id"))
     strangers = write_scored(tmp_path / "strangers", stranger)
+    nobody = write_scored(tmp_path / "nobody", rows)
+    finished = json.loads((nobody / MANIFEST).read_text())
+    (nobody / MANIFEST).write_text(json.dumps({**finished, "parts": []}))
     for folder, more, content, message in (
         (scored, "--by shoe_size", "", "shoe_size"),
         (scored, "--by sex,sex", "", "twice"),
@@ -616,6 +619,7 @@ def test_wrong_options_folders_and_weights_are_named(
         (scored, "--by sex --dominance two", "", "--dominance"),
         (forecasts, "--by sex", "", "joint paths"),
         (tmp_path, "--by sex", "", "no complete scoring run"),
+        (nobody, "--by sex", "", "nobody of the input could be forecast"),
         (changed, "--by sex", "", "was changed"),
         (strangers, "--by sex", "", "does not have persons"),
         (scored, f"--by sex --weights {weights}", "person_id,weight\n0001,-2\n", "not positive"),
