@@ -243,6 +243,7 @@ def _show(result: Forecasts | Lifetimes | Pensions, unit: str) -> None:
 
     from saga.forecast_results import Lifetimes, Pensions
     from saga.small_groups import MIN_PERSONS
+    from saga.training_records import TESTED
 
     table = result.table
     if isinstance(result, Lifetimes) and table.height >= MIN_PERSONS:
@@ -265,15 +266,22 @@ def _show(result: Forecasts | Lifetimes | Pensions, unit: str) -> None:
         title = f"First persons, {unit} a year"
         early = table.filter(pl.col("horizon").is_in(_PREVIEW_HORIZONS))
         table = (early if len(early) else table).head(_PREVIEW_ROWS)
-    console.table(table.select(list(columns)), title, columns)
+    tested = pl.selectors.starts_with("guarantee_").is_in(TESTED)
+    console.table(table.select(list(columns)).with_columns(tested), title, columns)
 
 
 def headings_of(table: pl.DataFrame) -> dict[str, str]:
-    """The columns of a table that the screen has, with the widest of its sets, and their names."""
+    """The columns of a table that the screen has, with the widest of its sets, and their names.
+
+    Also whether their coverage was tested, if that of some was not.
+    """
     sets = [x for x in _PREVIEW_SETS if f"lower_{x}" in table.columns]
     known = [x for x in sets if table[f"lower_{x}"].count()]
     label = (known or sets or [""])[0]
     ends = {f"lower_{label}": f"{label} % from", f"upper_{label}": f"{label} % to"}
+    guarantee = f"guarantee_{label}"
+    if guarantee in table.columns and "extrapolated" in table[guarantee]:
+        ends[guarantee] = "tested"
     return {name: text for name, text in {**_PREVIEW, **ends}.items() if name in table.columns}
 
 

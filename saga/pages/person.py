@@ -287,8 +287,8 @@ def draw_person(
     labels = coverage_labels(rows, "from")
     kinds = {label: _kinds_of_years(forecast, label) for label in labels}
     shades = dict(zip(labels, _SHADES, strict=False))
-    beyond = ", ".join(label for label in labels if kinds[label]["beyond"].any())
-    beyond = f"middle {beyond} %: {NOT_TESTED}"
+    untested = untested_ranges(rows)
+    beyond = f"middle {', '.join(untested)} %: {NOT_TESTED}"
     dash = alt.StrokeDash(
         "kind:N",
         scale=alt.Scale(domain=[beyond], range=[[4, 3]]),
@@ -322,7 +322,7 @@ def draw_person(
         if kinds[label]["alone"].any():
             bars = ranges_of(label, "alone").transform_filter("isValid(datum.from)")
             layers.append(bars.mark_bar(width=7 + 3 * i, color=shades[label]).encode(**spans))
-        if kinds[label]["beyond"].any():
+        if label in untested:
             outline = ranges_of(label, "outlined").transform_calculate(kind=f"'{beyond}'")
             layers += [
                 outline.mark_line(color=_OUTLINE, strokeWidth=1.2).encode(
@@ -355,6 +355,13 @@ def draw_person(
     amounts = alt.layer(*layers).properties(width=size.width, height=size.height)
     below = [_draw_chance(rows, size, marked)] if has_zeros(rows) else []
     return alt.vconcat(amounts, *below, spacing=8).resolve_scale(x="shared")
+
+
+def untested_ranges(rows: pl.DataFrame) -> list[str]:
+    """The labels of the ranges that are dashed in some year: their coverage was not tested."""
+    forecast = rows.filter(pl.col("p_zero").is_not_null())
+    labels = coverage_labels(rows, "from")
+    return [label for label in labels if _kinds_of_years(forecast, label)["beyond"].any()]
 
 
 def has_zeros(rows: pl.DataFrame) -> bool:

@@ -11,9 +11,16 @@ import altair as alt
 import polars as pl
 
 from saga.errors import UsageError
-from saga.pages.format import figure, three_digits
+from saga.pages.format import NOT_TESTED, figure, three_digits
 from saga.pages.layout import check_page
-from saga.pages.person import SIMULATED, SMALL, ForecastPicture, draw_person, has_zeros
+from saga.pages.person import (
+    SIMULATED,
+    SMALL,
+    ForecastPicture,
+    draw_person,
+    has_zeros,
+    untested_ranges,
+)
 from saga.pages.theme import LINE, draw_svg, places_apart, write_picture
 
 MAX_PERSONS = 24  # of one picture
@@ -62,6 +69,8 @@ def draw_persons(pictures: Sequence[ForecastPicture]) -> Picture:
     text = f"Record and quantiles of the forecast, {first.unit}"
     if any(has_zeros(picture.rows) for picture in pictures):
         text += "; below, the chance of no earnings"
+    if any(untested_ranges(picture.rows) for picture in pictures):
+        text += f". Dashed: {NOT_TESTED}"
     chart = alt.concat(*charts, columns=_COLUMNS)
     return Picture(_titled(chart, text, simulated=first.simulated), text)
 

@@ -191,6 +191,7 @@ def render_report(
             "several": SEVERAL_YEARS_LABELS,
             "rules": RULE_LABELS,
             "people": _describe_people(tables["people"]),
+            "drawn": coverage_labels(tables["people"]),
             "columns": TABLES,
             "sums": [row for row in tables["sums"].to_dicts() if row["grouping"] == ALL],
             "vintages": None if vintages is None else ModelError.fit(vintages).describe(),
@@ -375,7 +376,7 @@ def _describe_people(table: pl.DataFrame) -> list[dict[str, Any]]:
         last, kind = known.row(-1, named=True), rows["kind"][0]
         alt_text = (
             f"Example {number}: {kind.lower()}, age {last['age']}. Past earnings; by year ahead "
-            "the median, the 50, 80 and 90 % intervals and the probability of no earnings."
+            "the median, the intervals that there are and the chance of no earnings."
         )
         people.append(
             {

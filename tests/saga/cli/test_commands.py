@@ -141,6 +141,13 @@ def test_the_screen_shows_the_widest_set_that_there_is(
     assert headings_of(table) == headings
 
 
+@pytest.mark.parametrize("guarantees", [["assumption", "none"], ["assumption", "extrapolated"]])
+def test_the_screen_says_which_sets_were_not_tested(guarantees: list[str]) -> None:
+    ends = {"lower_80": [1.0, 2.0], "upper_80": [3.0, 4.0]}
+    columns = headings_of(pl.DataFrame({**ends, "guarantee_80": guarantees}))
+    assert ("guarantee_80" in columns) == ("extrapolated" in guarantees)
+
+
 def test_lifetimes_of_ten_persons_are_shown_as_a_distribution_and_have_a_tax(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -50,6 +51,16 @@ def test_each_person_of_several_is_drawn_as_alone(forecasts: Forecasts, tmp_path
     assert 'role="img"' in picture._repr_html_()
     for names in (pd.Series(["0002", "0001"]), pd.Series(["0002", "0001"]).unique()):
         assert forecasts.plot(names).alt_text == picture.alt_text
+
+
+def test_dashes_of_small_charts_are_explained(forecasts: Forecasts) -> None:
+    told = []
+    for guarantee in ("assumption", "extrapolated"):
+        table = forecasts.table.with_columns(guarantee_80=pl.lit(guarantee))
+        told.append(
+            "Dashed: coverage not tested" in replace(forecasts, table=table).plot(["0001"]).alt_text
+        )
+    assert told == [False, True]
 
 
 @pytest.mark.parametrize("persons", [[], ["0001"] * 25])
