@@ -67,7 +67,7 @@ RequestT = TypeVar("RequestT", bound="Draws | Request | PopulationRequest")
 ProductT = TypeVar("ProductT", bound="Request | PopulationRequest")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Option:
     """What a user reads about a field of a request, and which numbers it may be.
 
@@ -88,6 +88,9 @@ class Option:
     above: float | None = None
     below: float | None = None
     hint: str = ""
+
+    def __repr__(self) -> str:
+        return self.help  # in the signatures that `help` shows
 
     @property
     def range(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 
@@ -152,3 +153,9 @@ def test_a_value_of_another_type_or_out_of_its_range_is_refused(
 ) -> None:
     with pytest.raises(UsageError):
         kind(**{entry: value})
+
+
+def test_help_shows_what_options_mean_and_no_machinery() -> None:
+    signature = str(inspect.signature(ForecastRequest))
+    assert "int | None, Also bands for all of the next K years together.]" in signature
+    assert "hint=" not in signature
