@@ -101,7 +101,8 @@ class Uploads:
         return upload
 
     async def store(self, persons: pl.DataFrame, digest: bytes) -> Upload:
-        """Write persons whose body has this digest. Raises ProblemError 507 if the disk is full."""
+        """Write persons whose body has this digest. Raises ProblemError as `receive`."""
+        self._check_table(int(persons.estimated_size()))  # polars has no number for a full disk
         upload = self.new(".parquet")
         upload.digest.update(digest)
         with upload.discarded_on_error():

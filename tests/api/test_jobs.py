@@ -387,6 +387,19 @@ def test_a_holder_whose_disk_is_full_sends_no_job(
         assert (again.status_code, again.json()["problems"][0]["rule"]) == (507, "disk")
 
 
+def test_persons_in_json_are_refused_if_the_disk_has_no_room(
+    start: Start, tiny_bundle: Path, persons: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = {"person_id": "a", "birth_year": 1980, "history": [{"year": 2020, "earnings": 1e5}]}
+    settings = Settings(bundle=tiny_bundle, threads=1, jobs=tmp_path, job_workers=0)
+    with start(settings) as service:
+        assert post_when_connected(service, persons).status_code == 202
+        monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+        answer = service.client.post("/v1/jobs", json={"persons": [person], "horizons": [1]})
+        assert (answer.status_code, answer.json()["type"]) == (507, "urn:saga:problem:disk")
+    assert not list((tmp_path / "unfinished").iterdir())
+
+
 def test_jobs_that_have_ended_are_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
