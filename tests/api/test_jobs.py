@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -352,7 +352,7 @@ def state_of(folder: JobFolder) -> State:
     return job.state
 
 
-def failure_of(folder: JobFolder) -> dict[str, Any]:
+def failure_of(folder: JobFolder) -> Mapping[str, Any]:
     """The problem document of a job that has failed."""
     outcome = folder.read(Outcome)
     assert outcome is not None
