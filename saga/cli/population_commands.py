@@ -97,8 +97,9 @@ def tables(
     from saga.population.table_files import LOG, internal_folder, write_files
     from saga.version import current_version
 
-    largest = _parse_dominance(dominance)
-    rules = DisclosureRules(minimum, *largest, protection, round_persons, round_amounts)
+    rules = DisclosureRules(
+        minimum, *_parse_dominance(dominance), protection, round_persons, round_amounts
+    )
     check_new_folder(out)
     check_new_folder(internal_folder(out))
     run = ScoredPaths(scored)

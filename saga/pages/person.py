@@ -169,14 +169,16 @@ class ForecastPicture:
         )
 
     def _page(self) -> str:
-        values = {
-            "picture": self,
-            "rows": self.ahead.to_dicts(),
-            "labels": coverage_labels(self.rows),
-            "simulated": SIMULATED,
-            "provenance": self.provenance,
-        }
-        return render_page("person.html", values)
+        return render_page(
+            "person.html",
+            {
+                "picture": self,
+                "rows": self.ahead.to_dicts(),
+                "labels": coverage_labels(self.rows),
+                "simulated": SIMULATED,
+                "provenance": self.provenance,
+            },
+        )
 
 
 def choose_person(person_ids: pl.Series, person_id: str | None) -> str:

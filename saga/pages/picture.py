@@ -13,14 +13,7 @@ import polars as pl
 from saga.errors import UsageError
 from saga.pages.format import NOT_TESTED, figure, three_digits
 from saga.pages.layout import check_page
-from saga.pages.person import (
-    SIMULATED,
-    SMALL,
-    ForecastPicture,
-    draw_person,
-    has_zeros,
-    untested_ranges,
-)
+from saga.pages.person import SIMULATED, SMALL, ForecastPicture, draw_person, has_zeros
 from saga.pages.theme import LINE, draw_svg, places_apart, write_picture
 
 MAX_PERSONS = 24  # of one picture
@@ -66,11 +59,9 @@ def draw_persons(pictures: Sequence[ForecastPicture]) -> Picture:
         for picture in pictures
     ]
     first = pictures[0]
-    text = f"Record and quantiles of the forecast, {first.unit}"
+    text = f"Record and quantiles of the forecast (dashed: {NOT_TESTED}), {first.unit}"
     if any(has_zeros(picture.rows) for picture in pictures):
         text += "; below, the chance of no earnings"
-    if any(untested_ranges(picture.rows) for picture in pictures):
-        text += f". Dashed: {NOT_TESTED}"
     chart = alt.concat(*charts, columns=_COLUMNS)
     return Picture(_titled(chart, text, simulated=first.simulated), text)
 

@@ -155,8 +155,9 @@ class ScoredPaths(PathRows):
         self.parts: list[str] = [entry["file"] for entry in manifest["parts"]]
         provenance = read_provenance(self.folder.location(self.parts[0]))
         provenance.pop("warnings", None)
-        digest = self.folder.digest(MANIFEST)
-        super().__init__(self.scan(self.parts), {**provenance, "scored": digest})
+        super().__init__(
+            self.scan(self.parts), {**provenance, "scored": self.folder.digest(MANIFEST)}
+        )
 
     def check_reference(self, reference: ScoredPaths) -> None:
         """Check that path k of a person has the same random numbers in the reference.
