@@ -115,8 +115,9 @@ def tables(
             population, request, rules, transition_years=transition_years, progress=progress
         )
     if dynamics:
-        careers = dynamics_table(population.paths, population.records, minimum)
-        results = replace(results, dynamics=careers)
+        results = replace(
+            results, dynamics=dynamics_table(population.paths, population.records, minimum)
+        )
     warnings = show_warnings(population.warnings(rules))
     provenance = population.provenance(request, rules)
     provenance |= {"warnings": warnings, "code_version": current_version()}

@@ -225,10 +225,15 @@ def _make(
         return
     if not as_json:
         _show(result, unit)
-    size = {"rows": result.table.height, "persons": n_persons}
     console.result(
         text.format(f" to {out}"),
-        {"out": out, **size, "provenance": provenance, **details},
+        {
+            "out": out,
+            "rows": result.table.height,
+            "persons": n_persons,
+            "provenance": provenance,
+            **details,
+        },
         as_json=as_json,
     )
 
@@ -272,9 +277,12 @@ def _show(result: Forecasts | Lifetimes | Pensions, unit: str) -> None:
         title = f"First persons, {unit} a year"
         early = table.filter(pl.col("horizon").is_in(_PREVIEW_HORIZONS))
         table = (early if len(early) else table).head(_PREVIEW_ROWS)
-    shown = table.select(list(columns))
     console.table(
-        shown.with_columns(pl.selectors.starts_with("guarantee_").is_in(TESTED)), title, columns
+        table.select(list(columns)).with_columns(
+            pl.selectors.starts_with("guarantee_").is_in(TESTED)
+        ),
+        title,
+        columns,
     )
 
 

@@ -199,8 +199,10 @@ def choose_person(person_ids: pl.Series, person_id: str | None) -> str:
         return str(persons[0])
     if person_id not in persons:
         fix = "Name a person of the input."
-        problem = Problem("no-person", "there is no such person", fix, person_id=person_id)
-        raise InputError("A person cannot be drawn", [problem])
+        raise InputError(
+            "A person cannot be drawn",
+            [Problem("no-person", "there is no such person", fix, person_id=person_id)],
+        )
     return person_id
 
 
