@@ -17,7 +17,7 @@ from saga.data.panel import Panel
 from saga.errors import Problem
 from saga.forecast_warnings import ForecastWarning, merge_warnings
 from saga.pages.format import figure, set_start
-from saga.summaries import Summarised, Summary, count
+from saga.summaries import Summarised, Summary, count, format_counts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,8 +27,20 @@ if TYPE_CHECKING:
     from saga.pages.person import ForecastPicture
     from saga.pages.picture import Picture
 
-_SHOWN = {"person_id", "year", "age", "to_age", "measure", "statistic"}
-_SHOWN |= {"value", "mean", "p_zero", "q50", "lower_90", "upper_90"}
+_SHOWN = (
+    "person_id",
+    "year",
+    "age",
+    "to_age",
+    "measure",
+    "statistic",
+    "value",
+    "mean",
+    "p_zero",
+    "q50",
+    "lower_90",
+    "upper_90",
+)
 _ROWS = 10  # of a table that are shown
 _NAMES = 7  # of its columns that are named, and the last one
 _PLAIN = ("year", "origin_year", "birth_year")  # numbers without thousands separators
@@ -62,6 +74,14 @@ def show_value(
     return str(value)
 
 
+def count_left_out(problems: Sequence[Problem]) -> str:
+    """How many persons are not forecast, and why: `3 persons (too-old 2, no-earnings 1)`."""
+    rules: Counter[str] = Counter()
+    for problem in problems:
+        rules[problem.rule] += problem.count
+    return f"{count(rules.total(), 'person')} ({format_counts(rules)})"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Summarised):
     """What a request gives, whatever the door: `saga.forecaster.Forecaster.run`.
@@ -91,11 +111,7 @@ class Result(Summarised):
             years = self.table["year"].drop_nulls().to_numpy()
             lines["years"] = f"{years.min()} to {years.max()}"
         if self.left_out:
-            rules: Counter[str] = Counter()
-            for problem in self.left_out:
-                rules[problem.rule] += problem.count
-            reasons = ", ".join(f"{rule} {n:,}" for rule, n in rules.items())
-            lines["left out"] = f"{count(rules.total(), 'person')} ({reasons})"
+            lines["left out"] = count_left_out(self.left_out)
         for k, warning in enumerate(merge_warnings(self.warnings, max_persons=1), start=1):
             lines[f"warning {k}"] = str(warning)
         return Summary(f"{type(self).__name__} of {count(n_persons, 'person')}", lines)
@@ -133,12 +149,12 @@ class Result(Summarised):
 
     def _first_rows(self) -> pl.DataFrame:
         """The first rows of the main columns, and of those of groups, as texts."""
-        names, of_set = self.table.columns, has_sets(self.table.columns)
-        shown = _SHOWN.union(names[: names.index("statistic")] if "statistic" in names else ())
-        first = self.table.select(name for name in names if name in shown).head(_ROWS)
+        names = self.table.columns
+        groups = names[: names.index("statistic")] if "statistic" in names else ()
+        first = self.table.select(n for n in names if n in (*_SHOWN, *groups)).head(_ROWS)
         return pl.DataFrame(
             {
-                name: [show_value(name, value, of_set=of_set) for value in first[name]]
+                name: [show_value(name, value, of_set=has_sets(names)) for value in first[name]]
                 for name in first.columns
             },
             schema=dict.fromkeys(first.columns, pl.String),

@@ -274,7 +274,6 @@ def report(
     if brief is not None:
         make_brief(diagnostics, bundle=opened.digest).write(brief)
     verdicts = Counter(diagnostics["verdicts"]["status"].to_list())
-    in_words = {STATUS_WORDS[status][1]: n for status, n in verdicts.items()}
     report_facts = {
         "out": out,
         "bundle": opened.digest,
@@ -284,7 +283,7 @@ def report(
     }
     console.result(
         f"Wrote {out}{f' and {brief}' if brief else ''}: of {verdicts.total()} verdicts, "
-        f"{format_counts(in_words)}.",
+        f"{format_counts({STATUS_WORDS[status][1]: n for status, n in verdicts.items()})}.",
         report_facts,
         as_json=as_json,
     )

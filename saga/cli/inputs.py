@@ -6,7 +6,6 @@ The fields of the dataclasses are options of the commands that take them (`saga.
 import shlex
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,9 +16,8 @@ import typer
 
 from saga.cli import console
 from saga.cli.options import read_prices
-from saga.errors import InputError, Problem, UsageError
+from saga.errors import InputError, UsageError
 from saga.requests import MAX_HORIZON, OnError, Option, RolloutName
-from saga.summaries import count, format_counts
 
 if TYPE_CHECKING:
     import polars as pl
@@ -382,16 +380,6 @@ def write_output(table: "pl.DataFrame", out: Path, provenance: Mapping[str, obje
             output.write(table.write_csv())
     else:
         write_table(table, out, provenance)
-
-
-def note_left_out(problems: Sequence[Problem]) -> None:
-    """Print how many persons are not forecast, and why."""
-    rules: Counter[str] = Counter()
-    for problem in problems:
-        rules[problem.rule] += problem.count
-    if problems:
-        n_persons = count(rules.total(), "person")
-        console.note(f"Left out, not forecast: {n_persons} ({format_counts(rules)}).")
 
 
 def options_on_command_line(ctx: typer.Context) -> set[str]:

@@ -15,7 +15,6 @@ from saga.cli.inputs import (
     ReadingUntil,
     Recording,
     check_output,
-    note_left_out,
     show_warnings,
     write_output,
 )
@@ -169,7 +168,7 @@ def _make(
     as_json: bool,
 ) -> None:
     """Compute a product for the persons of a source, write its table and report it."""
-    from saga.forecast_results import Forecasts, Lifetimes, Pensions
+    from saga.forecast_results import Forecasts, Lifetimes, Pensions, count_left_out
 
     check_output(source, out, as_json=as_json)
     forecaster = model.open(reading.open_facts())
@@ -185,7 +184,8 @@ def _make(
         in_force = AdaptedForecaster.of(forecaster, ledger.state(forecaster.bundle.digest))
     plan = forecaster.plan(request, panel, draws, in_force, record=record)
     plan.check_scenario()
-    note_left_out(plan.left_out)
+    if plan.left_out:
+        console.note(f"Left out, not forecast: {count_left_out(plan.left_out)}.")
     with console.progress(f"Computing {request.product}", quiet=as_json) as progress:
         result = plan.result([plan.compute(plan.panel, progress)])
     assert isinstance(result, Forecasts | Lifetimes | Pensions)

@@ -118,8 +118,9 @@ def histories_of(panel: Panel) -> tuple[MacroHistory, MacroHistory] | None:
     if len(dynamics.values) < _MIN_YEARS:
         raise UsageError(
             f"The macro series {meta.macro} have {len(dynamics.values)} years up to {until}; "
-            f"training needs {_MIN_YEARS}. Leave them out: `macro: none` in the mapping, in Python "
-            'read_panel(rows, mapping={"macro": "none"}).'
+            f"training needs {_MIN_YEARS}. Leave them out: `macro: none` in the mapping (and "
+            "name the currency, if it is not SEK), in Python read_panel(rows, "
+            'mapping={"macro": "none"}).'
         )
     return history, dynamics
 

@@ -92,10 +92,9 @@ def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
 
 def _one_person(figures: _Figures, h: int, coverage: float, unit: str) -> Use:
     """Never: whatever the verdicts, intervals hold on average over persons."""
-    outside = round(1 / (1 - coverage))
     reason = (
         f"Even {short_percent(coverage)} intervals that hold miss the earnings of one person in "
-        f"{outside}, and nobody knows in advance whose."
+        f"{round(1 / (1 - coverage))}, and nobody knows in advance whose."
     )
     if figures.width is not None and figures.width["width"] is not None:
         width, typical = figures.width["width"], figures.width["typical"]
