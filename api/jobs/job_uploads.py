@@ -196,8 +196,7 @@ def open_file(root: Path | None, holder: str | None, name: str) -> BinaryIO:
     try:
         path = PurePosixPath(name)
         if path.suffix in SUFFIXES:
-            folders = [] if holder is None else [holder]
-            return open_beneath(root, *folders, *path.parts)
+            return open_beneath(root, *(() if holder is None else (holder,)), *path.parts)
     except (OSError, ValueError):  # absent, a link, not a name of a file
         pass
     raise refused("file", {"suffixes": ", ".join(SUFFIXES)})

@@ -127,7 +127,9 @@ def open_beneath(root: Path, *names: str) -> BinaryIO:
 
     Each folder is opened in the one before, so that nobody can swap a part of the path for a link
     between a check and the opening. A file that has a second name (a hard link) may be another
-    user's and is refused, also if its name here is gone as soon as it is opened. POSIX only.
+    user's and is refused, also if its name here is gone as soon as it is opened. A count and a name
+    cannot be read at once, so only the system (Linux: `fs.protected_hardlinks`) refuses all such
+    names. POSIX only.
 
     Raises OSError if there is no such file, ValueError for names that lead elsewhere.
     """
@@ -136,18 +138,14 @@ def open_beneath(root: Path, *names: str) -> BinaryIO:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # opening a pipe would wait
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        for depth, name in enumerate(names, start=1):
-            kind = os.O_DIRECTORY if depth < len(names) else 0
+        for name in names:
             named = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            inner = os.open(name, flags | kind, dir_fd=descriptor)
+            inner = os.open(name, flags, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = inner
         status = os.fstat(descriptor)
-        if (
-            not stat.S_ISREG(status.st_mode)
-            or not named.st_nlink == status.st_nlink == 1
-            or not os.path.samestat(named, status)
-        ):
+        is_same = os.path.samestat(named, status) and named.st_nlink == status.st_nlink == 1
+        if not stat.S_ISREG(status.st_mode) or not is_same:
             raise OSError(errno.EINVAL, "not a regular file with one name")
         return os.fdopen(descriptor, "rb")
     except BaseException:

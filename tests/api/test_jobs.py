@@ -396,7 +396,7 @@ def test_persons_in_json_are_refused_if_the_disk_has_no_room(
         assert post_when_connected(service, persons).status_code == 202
         monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
         answer = service.client.post("/v1/jobs", json={"persons": [person], "horizons": [1]})
-        assert (answer.status_code, answer.json()["type"]) == (507, "urn:saga:problem:disk")
+        assert (answer.status_code, answer.json()["type"]) == (507, "urn:saga:problem:no-space")
     assert not list((tmp_path / "unfinished").iterdir())
 
 
