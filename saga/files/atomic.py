@@ -144,8 +144,11 @@ def open_beneath(root: Path, *names: str) -> BinaryIO:
             os.close(descriptor)
             descriptor = inner
         status = os.fstat(descriptor)
-        is_same = os.path.samestat(named, status) and named.st_nlink == status.st_nlink == 1
-        if not stat.S_ISREG(status.st_mode) or not is_same:
+        if (
+            not stat.S_ISREG(status.st_mode)
+            or not os.path.samestat(named, status)
+            or not named.st_nlink == status.st_nlink == 1
+        ):
             raise OSError(errno.EINVAL, "not a regular file with one name")
         return os.fdopen(descriptor, "rb")
     except BaseException:
