@@ -114,6 +114,7 @@ class BodyMemory:
 
     def __init__(self, *, max_bytes: int, max_total: int, seconds: float) -> None:
         self._max_bytes, self._max_total, self._seconds = max_bytes, max_total, seconds
+        self._max_of_holder = max(max_bytes, max_total // 2)
         self._arriving: dict[anyio.CancelScope, tuple[str, bytearray]] = {}
         self.used = Counter[str]()  # bytes by holder
 
@@ -149,7 +150,7 @@ class BodyMemory:
                     self._refuse_large(len(content))
                     scan(chunk)
                     if (
-                        self.used[holder] > max(self._max_bytes, self._max_total // 2)
+                        self.used[holder] > self._max_of_holder
                         or self.used.total() > self._max_total
                     ):
                         max(self._arriving, key=self._weight).cancel()

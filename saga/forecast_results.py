@@ -165,8 +165,10 @@ class Result(Summarised):
 class Forecasts(Result):
     """The forecast of a panel; `table` is that of `forecast_table`."""
 
-    @overload
-    def plot(self, person_id: str | None = None) -> ForecastPicture: ...
+    @overload  # of a text, which is an iterable of texts, too
+    def plot(  # type: ignore[overload-overlap]
+        self, person_id: str | None = None
+    ) -> ForecastPicture: ...
 
     @overload
     def plot(self, person_id: Iterable[str]) -> Picture: ...

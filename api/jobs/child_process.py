@@ -30,11 +30,7 @@ async def start_child(module: str, settings: Settings, *arguments: str) -> Proce
         start_new_session=True,  # Ctrl-C in a terminal is for the parent
     )
     assert process.stdin is not None
-    values = {
-        name: value.get_secret_value() if isinstance(value, SecretStr) else value
-        for name, value in settings
-    }
-    process.stdin.write(json.dumps(values, default=str).encode() + b"\n")
+    process.stdin.write(_to_line(settings))
     return process
 
 
@@ -57,6 +53,14 @@ def receive_settings(at_end: Callable[[], None] = lambda: None) -> Settings:
     settings = Settings(**json.loads(sys.stdin.buffer.readline()))
     threading.Thread(target=_exit_at_end_of_input, args=[at_end], daemon=True).start()
     return settings
+
+
+def _to_line(settings: Settings) -> bytes:
+    values = {
+        name: value.get_secret_value() if isinstance(value, SecretStr) else value
+        for name, value in settings
+    }
+    return json.dumps(values, default=str).encode() + b"\n"
 
 
 def _exit_at_end_of_input(at_end: Callable[[], None]) -> None:

@@ -72,9 +72,7 @@ def run_job(folder: JobFolder, settings: Settings) -> None:
     except BatchInterruptedError:
         log.warning("job_interrupted")
     except SagaError as error:
-        # Without persons: the outcome is kept after the table is deleted.
-        error.problems = tuple(replace(problem, person_id=None) for problem in error.problems)
-        folder.finish("failed", problem=_without_path(error_document(error), folder))
+        folder.finish("failed", problem=_without_path(error_document(_unnamed(error)), folder))
         log.info("job_refused", title=error.title)
     except (Exception, PanicException) as error:
         is_memory = isinstance(error, MemoryError) or "allocate memory" in str(error)
@@ -205,6 +203,12 @@ def _check_disk(settings: Settings, holder: str, n_bytes: int) -> None:
         raise refused(
             "result-disk", {"needed": n_bytes, "where": where, "left": max(0, min(free, left))}
         )
+
+
+def _unnamed(error: SagaError) -> SagaError:
+    """The error without persons: the outcome of a job is kept after its table is deleted."""
+    error.problems = tuple(replace(problem, person_id=None) for problem in error.problems)
+    return error
 
 
 def _without_path(document: Mapping[str, Any], folder: JobFolder) -> Mapping[str, Any]:

@@ -196,7 +196,8 @@ def open_file(root: Path | None, holder: str | None, name: str) -> BinaryIO:
     try:
         path = PurePosixPath(name)
         if path.suffix in SUFFIXES:
-            return open_beneath(root, *(() if holder is None else (holder,)), *path.parts)
+            folders = [] if holder is None else [holder]
+            return open_beneath(root, *folders, *path.parts)
     except (OSError, ValueError):  # absent, a link, not a name of a file
         pass
     raise refused("file", {"suffixes": ", ".join(SUFFIXES)})

@@ -97,9 +97,8 @@ def tables(
     from saga.population.table_files import LOG, internal_folder, write_files
     from saga.version import current_version
 
-    rules = DisclosureRules(
-        minimum, *_parse_dominance(dominance), protection, round_persons, round_amounts
-    )
+    largest = _parse_dominance(dominance)
+    rules = DisclosureRules(minimum, *largest, protection, round_persons, round_amounts)
     check_new_folder(out)
     check_new_folder(internal_folder(out))
     run = ScoredPaths(scored)
@@ -115,9 +114,8 @@ def tables(
             population, request, rules, transition_years=transition_years, progress=progress
         )
     if dynamics:
-        results = replace(
-            results, dynamics=dynamics_table(population.paths, population.records, minimum)
-        )
+        careers = dynamics_table(population.paths, population.records, minimum)
+        results = replace(results, dynamics=careers)
     warnings = show_warnings(population.warnings(rules))
     provenance = population.provenance(request, rules)
     provenance |= {"warnings": warnings, "code_version": current_version()}

@@ -144,16 +144,13 @@ def plot(
     request = replace(request, quantiles=(0.5, *fan))
     picture = forecaster.forecast(panel, request, draws).plot()
     picture.save(out)
-    console.result(
-        f"{picture.sentence}\nWrote the picture to {out}.",
-        {
-            "out": out,
-            "sentence": picture.sentence,
-            "warnings": show_warnings(picture.warnings),
-            "provenance": picture.provenance,
-        },
-        as_json=as_json,
-    )
+    report = {
+        "out": out,
+        "sentence": picture.sentence,
+        "warnings": show_warnings(picture.warnings),
+        "provenance": picture.provenance,
+    }
+    console.result(f"{picture.sentence}\nWrote the picture to {out}.", report, as_json=as_json)
 
 
 def _make(
@@ -225,17 +222,9 @@ def _make(
         return
     if not as_json:
         _show(result, unit)
-    console.result(
-        text.format(f" to {out}"),
-        {
-            "out": out,
-            "rows": result.table.height,
-            "persons": n_persons,
-            "provenance": provenance,
-            **details,
-        },
-        as_json=as_json,
-    )
+    size = {"rows": result.table.height, "persons": n_persons}
+    report = {"out": out, **size, "provenance": provenance, **details}
+    console.result(text.format(f" to {out}"), report, as_json=as_json)
 
 
 def _record(ledger: Ledger, bundle: str, result: Result) -> dict[str, int]:
@@ -277,13 +266,8 @@ def _show(result: Forecasts | Lifetimes | Pensions, unit: str) -> None:
         title = f"First persons, {unit} a year"
         early = table.filter(pl.col("horizon").is_in(_PREVIEW_HORIZONS))
         table = (early if len(early) else table).head(_PREVIEW_ROWS)
-    console.table(
-        table.select(list(columns)).with_columns(
-            pl.selectors.starts_with("guarantee_").is_in(TESTED)
-        ),
-        title,
-        columns,
-    )
+    tested = pl.selectors.starts_with("guarantee_").is_in(TESTED)
+    console.table(table.select(list(columns)).with_columns(tested), title, columns)
 
 
 def headings_of(table: pl.DataFrame) -> dict[str, str]:

@@ -138,9 +138,10 @@ def open_beneath(root: Path, *names: str) -> BinaryIO:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # opening a pipe would wait
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        for name in names:
+        for depth, name in enumerate(names, start=1):
+            kind = os.O_DIRECTORY if depth < len(names) else 0
             named = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            inner = os.open(name, flags, dir_fd=descriptor)
+            inner = os.open(name, flags | kind, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = inner
         status = os.fstat(descriptor)

@@ -77,9 +77,8 @@ def describe_suppressed(statistics: pl.DataFrame, suppressed_until: Mapping[int,
 
 def entrants_until(provenance: Mapping[str, Any], year: int) -> float:
     """How many persons have joined the tables' persons up to a year."""
-    return float(
-        sum(n for entered, n in provenance.get("inflow", {}).items() if int(entered) <= year)
-    )
+    joined = provenance.get("inflow", {}).items()
+    return float(sum(persons for entered, persons in joined if int(entered) <= year))
 
 
 def render_group(

@@ -169,16 +169,14 @@ class ForecastPicture:
         )
 
     def _page(self) -> str:
-        return render_page(
-            "person.html",
-            {
-                "picture": self,
-                "rows": self.ahead.to_dicts(),
-                "labels": coverage_labels(self.rows),
-                "simulated": SIMULATED,
-                "provenance": self.provenance,
-            },
-        )
+        values = {
+            "picture": self,
+            "rows": self.ahead.to_dicts(),
+            "labels": coverage_labels(self.rows),
+            "simulated": SIMULATED,
+            "provenance": self.provenance,
+        }
+        return render_page("person.html", values)
 
 
 def choose_person(person_ids: pl.Series, person_id: str | None) -> str:
@@ -199,10 +197,8 @@ def choose_person(person_ids: pl.Series, person_id: str | None) -> str:
         return str(persons[0])
     if person_id not in persons:
         fix = "Name a person of the input."
-        raise InputError(
-            "A person cannot be drawn",
-            [Problem("no-person", "there is no such person", fix, person_id=person_id)],
-        )
+        problem = Problem("no-person", "there is no such person", fix, person_id=person_id)
+        raise InputError("A person cannot be drawn", [problem])
     return person_id
 
 
@@ -291,7 +287,7 @@ def draw_person(
     labels = coverage_labels(rows, "from")
     kinds = {label: _kinds_of_years(forecast, label) for label in labels}
     shades = dict(zip(labels, _SHADES, strict=False))
-    untested = untested_ranges(rows)
+    untested = _untested_ranges(rows)
     beyond = f"middle {', '.join(untested)} %: {NOT_TESTED}"
     dash = alt.StrokeDash(
         "kind:N",
@@ -361,7 +357,7 @@ def draw_person(
     return alt.vconcat(amounts, *below, spacing=8).resolve_scale(x="shared")
 
 
-def untested_ranges(rows: pl.DataFrame) -> list[str]:
+def _untested_ranges(rows: pl.DataFrame) -> list[str]:
     """The labels of the ranges that are dashed in some year: their coverage was not tested."""
     forecast = rows.filter(pl.col("p_zero").is_not_null())
     labels = coverage_labels(rows, "from")

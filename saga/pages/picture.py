@@ -62,9 +62,8 @@ def draw_persons(pictures: Sequence[ForecastPicture]) -> Picture:
     text = f"Record and quantiles of the forecast (dashed: {NOT_TESTED}), {first.unit}"
     if any(has_zeros(picture.rows) for picture in pictures):
         text += "; below, the chance of no earnings"
-    return Picture(
-        _titled(alt.concat(*charts, columns=_COLUMNS), text, simulated=first.simulated), text
-    )
+    chart = alt.concat(*charts, columns=_COLUMNS)
+    return Picture(_titled(chart, text, simulated=first.simulated), text)
 
 
 def draw_groups(

@@ -155,9 +155,8 @@ class ScoredPaths(PathRows):
         self.parts: list[str] = [entry["file"] for entry in manifest["parts"]]
         provenance = read_provenance(self.folder.location(self.parts[0]))
         provenance.pop("warnings", None)
-        super().__init__(
-            self.scan(self.parts), {**provenance, "scored": self.folder.digest(MANIFEST)}
-        )
+        digest = self.folder.digest(MANIFEST)
+        super().__init__(self.scan(self.parts), {**provenance, "scored": digest})
 
     def check_reference(self, reference: ScoredPaths) -> None:
         """Check that path k of a person has the same random numbers in the reference.
