@@ -19,6 +19,7 @@ import polars as pl
 import pytest
 from saga.api.settings import Settings
 from saga.calibration.diagnostics.example_persons import draw_example_persons, invent_persons
+from saga.calibration.diagnostics.verdicts import MIN_VERDICT_PERSONS, MISS, POWER
 
 from saga.bundle import Bundle
 from saga.data.panel import Panel
@@ -107,6 +108,15 @@ def test_downloads_are_the_tables(faultless: Diagnostics, page: Page) -> None:
     for name, columns in TABLES.items():
         data = base64.b64decode(page.links[f"{name}.csv"].split(",", 1)[1])
         assert pl.read_csv(io.BytesIO(data), schema=columns.schema).equals(faultless[name]), name
+
+
+def test_the_rule_of_the_verdicts_is_the_one_that_decides_them(page: Page) -> None:
+    rule = " ".join(page.text[page.text.index("How the verdicts are decided") :].split())
+    assert f"there are {MIN_VERDICT_PERSONS} persons or more" in rule
+    assert MISS == 2
+    assert f"twice these amounts would have left the band with a probability of {POWER:.0%}" in (
+        rule.replace("80 %", "80%")
+    )
 
 
 def test_numbers_on_the_page_are_those_of_the_tables(faultless: Diagnostics, page: Page) -> None:
