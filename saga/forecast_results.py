@@ -148,10 +148,19 @@ class Result(Summarised):
         return f"{self.summary().html}<table>{table}</table>"
 
     def _first_rows(self) -> pl.DataFrame:
-        """The first rows of the main columns, and of those of groups, as texts."""
+        """The first rows of the main columns, and of those of groups, as texts.
+
+        Also the guarantee, if the coverage of some of these sets was not tested.
+        """
         names = self.table.columns
         groups = names[: names.index("statistic")] if "statistic" in names else ()
-        first = self.table.select(n for n in names if n in (*_SHOWN, *groups)).head(_ROWS)
+        first = self.table.head(_ROWS)
+        first = first.select(
+            name
+            for name in names
+            if name in (*_SHOWN, *groups)
+            or (name == "guarantee_90" and "extrapolated" in first[name])
+        )
         return pl.DataFrame(
             {
                 name: [show_value(name, value, of_set=has_sets(names)) for value in first[name]]

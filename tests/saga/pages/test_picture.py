@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -51,6 +52,14 @@ def test_each_person_of_several_is_drawn_as_alone(forecasts: Forecasts, tmp_path
     assert 'role="img"' in picture._repr_html_()
     for names in (pd.Series(["0002", "0001"]), pd.Series(["0002", "0001"]).unique()):
         assert forecasts.plot(names).alt_text == picture.alt_text
+
+
+@pytest.mark.parametrize("guarantee", ["assumption", "extrapolated"])
+def test_printed_rows_say_which_sets_were_not_tested(forecasts: Forecasts, guarantee: str) -> None:
+    table = forecasts.table.with_columns(guarantee_90=pl.lit(guarantee))
+    shown = replace(forecasts, table=table)
+    for text in (str(shown).split("|", 1)[1], shown._repr_html_().rsplit("<table>", 1)[1]):
+        assert ("guarantee_90" in text) == (guarantee == "extrapolated")
 
 
 @pytest.mark.parametrize("persons", [[], ["0001"] * 25])
