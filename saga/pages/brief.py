@@ -78,7 +78,7 @@ class Brief:
                 weight = "bold" if is_head else "normal"
                 first = "\N{BULLET} " if bullet else ""
                 room = int(width / (size * _LETTER * (1.08 if is_head else 1)))
-                for line in textwrap.wrap(text, room, initial_indent=first):
+                for line in textwrap.wrap(_joined(text), room, initial_indent=first):
                     y += size * _LINE
                     parts.append(
                         f'<text x="{_MARGIN}" y="{y:.1f}" font-size="{size}" fill="{colour}" '
@@ -116,7 +116,7 @@ class Brief:
             for text, size, colour, style in paragraphs:
                 paragraph = document.add_paragraph(style=style)
                 paragraph.paragraph_format.space_after = Pt(2)
-                run = paragraph.add_run(text)
+                run = paragraph.add_run(_joined(text))
                 run.font.size, run.font.name = Pt(size), "Arial"
                 run.font.color.rgb = RGBColor.from_string(colour[1:])
 
@@ -129,3 +129,8 @@ class Brief:
         buffer = io.BytesIO()
         document.save(buffer)
         return buffer.getvalue()
+
+
+def _joined(text: str) -> str:
+    """The text with its signs of per cent on the lines of their numbers."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")

@@ -154,7 +154,6 @@ def render_report(
     headline, verdicts = _headline(tables), _verdicts(tables)
     everybody = pl.col("grouping") == ALL
     answered = {question for (question, _), row in verdicts.items() if row["status"] != "unclear"}
-    n_answered = sum(row["status"] != "unclear" for row in verdicts.values())
     labels = label_groups(tables["coverage"].filter(~everybody))
     unit = _unit(record)
     use_horizon, uses = decide_uses(tables, headline, unit, simulated=bool(record.get("people")))
@@ -175,7 +174,7 @@ def render_report(
             "headline": headline,
             "verdicts": verdicts,
             "answered": answered,
-            "is_small": n_answered < _FEW_ANSWERED * len(verdicts),
+            "is_small": _is_small(verdicts),
             "short_answers": _short_answers(verdicts, horizons),
             "known": _what_is_known(tables, headline),
             "miss": MISS,
@@ -239,8 +238,12 @@ def make_brief(diagnostics: Diagnostics, *, bundle: str | None = None) -> Brief:
         answers.append(
             f"{years_ahead([row['horizon'] for row in known])} ahead {counts} persons were judged; "
             f"about {max(row['needed'] for row in known):,} would show that {short_percent(MISS)} "
-            "too few are inside. What to do next: saga evaluate --folds 5 judges each person once, "
-            "saga train --folds 5 trains and calibrates on all of them."
+            "too few are inside."
+        )
+    if _is_small(verdicts):
+        answers.append(
+            "What to do next: saga evaluate --folds 5 judges each person once; saga train "
+            "--folds 5 trains and calibrates on all of them."
         )
     return Brief(
         title="Can these forecasts be trusted?",
@@ -268,6 +271,12 @@ def _verdicts(tables: Mapping[str, pl.DataFrame]) -> dict[tuple[str, int], dict[
     """(Question, horizon) -> its verdict."""
     rows = tables["verdicts"].iter_rows(named=True)
     return {(row["question"], row["horizon"]): row for row in rows}
+
+
+def _is_small(verdicts: Mapping[tuple[str, int], Mapping[str, Any]]) -> bool:
+    """Whether the persons judged are so few that little can be answered."""
+    n_answered = sum(row["status"] != "unclear" for row in verdicts.values())
+    return n_answered < _FEW_ANSWERED * len(verdicts)
 
 
 def years_ahead(horizons: Sequence[int]) -> str:
