@@ -234,10 +234,10 @@ def make_brief(diagnostics: Diagnostics, *, bundle: str | None = None) -> Brief:
     people = f"{record['people']}. " if record.get("people") else ""
     answers = [text for _, text in _short_answers(verdicts, horizons)]
     if known:
-        counts = listed(f"{row['n']:,}" for row in known)
         answers.append(
-            f"{years_ahead([row['horizon'] for row in known])} ahead {counts} persons were judged; "
-            f"about {max(row['needed'] for row in known):,} would show that {short_percent(MISS)} "
+            f"{years_ahead([row['horizon'] for row in known])} ahead "
+            f"{listed(format(row['n'], ',') for row in known)} persons were judged; about "
+            f"{max(row['needed'] for row in known):,} would show that {short_percent(MISS)} "
             "too few are inside."
         )
     if _is_small(verdicts):
