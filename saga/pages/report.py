@@ -275,8 +275,8 @@ def _verdicts(tables: Mapping[str, pl.DataFrame]) -> dict[tuple[str, int], dict[
 
 def _is_small(verdicts: Mapping[tuple[str, int], Mapping[str, Any]]) -> bool:
     """Whether the persons judged are so few that little can be answered."""
-    n_answered = sum(row["status"] != "unclear" for row in verdicts.values())
-    return n_answered < _FEW_ANSWERED * len(verdicts)
+    answered = [row for row in verdicts.values() if row["status"] != "unclear"]
+    return len(answered) < _FEW_ANSWERED * len(verdicts)
 
 
 def years_ahead(horizons: Sequence[int]) -> str:
