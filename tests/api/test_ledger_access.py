@@ -120,14 +120,15 @@ def test_contradictions_end_with_429_and_a_correction_ends_that(
     assert {name: corrected.json()[name] for name in expected} == expected
     assert corrected.json()["adaptive"]["version"] == 2
     rows = outcomes(2, amount=9e7)
-    assert counts(post("/v1/outcomes", {"outcomes": rows})) == {
+    settled = post("/v1/outcomes", {"outcomes": rows})
+    assert counts(settled) == {
         "new": 1,
         "duplicate": 1,
         "conflicting": 0,
         "unmatched": 0,
     }
     in_force = post("/v1/calibration").json()["adaptive"]
-    assert in_force["digest"] == corrected.json()["adaptive"]["digest"]
+    assert in_force["digest"] == settled.json()["adaptive"]["digest"]
     for answer, rule in (
         (correct("because", 1.0), "literal_error"),
         (correct("revised", -1.0), "greater_than_equal"),
