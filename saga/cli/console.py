@@ -10,6 +10,7 @@ import errno
 import io
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 INTERRUPTED, INTERNAL = 3, 70
 _OWN_PACKAGES = ("saga", "api", "calibration", "evaluation", "training", "studies")
 _EVIDENCE = ("saga.evaluation", "saga.register.oracle")  # of another distribution
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and ends of lines
 _LINE_SECONDS, _SPEED_SECONDS = 60.0, 600.0  # between lines of a log file; of a mean speed
 EXTRAS = {
     "train": (
@@ -113,9 +115,17 @@ def protect_streams() -> None:
     )
 
 
+def _harmless(text: str) -> str:
+    """The text as Rich prints it letter by letter.
+
+    A name of a foreign bundle or file must not steer the terminal.
+    """
+    return escape(_CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text))
+
+
 def note(text: str) -> None:
     """Print a line on standard error."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(escape(text))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(_harmless(text))
 
 
 @contextmanager
@@ -139,7 +149,7 @@ def result(text: str, value: Mapping[str, object], *, as_json: bool) -> None:
         if as_json:
             output.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
         else:
-            Console(highlight=False, soft_wrap=True).print(escape(text))
+            Console(highlight=False, soft_wrap=True).print(_harmless(text))
 
 
 def table(
@@ -162,7 +172,7 @@ def table(
     of_set = has_sets(frame.columns)
     for row in frame.iter_rows(named=True):
         cells = (show_value(*c, of_set=of_set, amount=amount or figure) for c in row.items())
-        shown.add_row(*map(escape, cells))
+        shown.add_row(*map(_harmless, cells))
     with standard_output():
         Console().print(shown)
 
@@ -343,5 +353,5 @@ def _print_error(
     else:
         word = title if code in (INTERRUPTED, INTERNAL) else "Error"
         Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"[bold red]{word}[/]: {escape(message)}"
+            f"[bold red]{word}[/]: {_harmless(message)}"
         )

@@ -226,8 +226,11 @@ def test_a_bundle_that_somebody_else_sealed_is_refused_with_the_digest_of_the_fi
     """The seal has no key, so that a changed bundle which is sealed again is intact."""
     first = Bundle.load(tiny_bundle)
     other = tmp_path / "other"
-    replace_parts(first, other, card="Another card.", command="by hand")
+    replace_parts(first, other, card="Another \x1b[2Jcard.\x9b", command="by hand")
     done(f"bundle verify {other}")
+    shown = done(f"bundle inspect {other}").stdout
+    assert "card." in shown
+    assert not {"\x1b", "\x9b"} & {*shown}, "its card steers the terminal"
     assert "as stated" in done(f"bundle verify {tiny_bundle} --digest {first.digest}").stdout
     assert "another bundle" in refusal(f"bundle verify {other} --digest {first.digest}")
 
