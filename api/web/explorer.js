@@ -107,8 +107,8 @@ function restore(entry) {
   const missing = VIEWS[name].restore(entry, link);
   const inputs = entry ? [] : [...VIEWS[name].INPUTS, ...SHARED];
   const others = inputs.filter((id) => link.has(id) && link.get(id) !== element(id).value);
-  if (others.length) showProblem(new Error(`The link asks for what this page does not have: ${others.map((id) => `${id}=${link.get(id)}`).join(", ")}. Choose in the form.`));
-  else if (missing) setStatus(missing);
+  if (missing) setStatus(missing);
+  else if (others.length) showProblem(new Error(`The link asks for what this page does not have: ${others.map((id) => `${id}=${link.get(id)}`).join(", ")}. Choose in the form.`));
   else ask({ isFirst: !entry });
 }
 

@@ -59,8 +59,8 @@ export function restore(entry, link) {
     if (name === "to") fillTargets();
     choose(name, form[name]);
   }
-  if (link.has("example") && !entry && !known) return "The link has the options of an own record, but not the record. Enter it to see a forecast.";
-  return element("record").value ? "" : "Enter a record, then press “Show the forecast”.";
+  if (link.get("example") === "" && !entry) return "The link has the options of an own record, but not the record. Enter it to see a forecast.";
+  return element("record").value || link.get("example") ? "" : "Enter a record, then press “Show the forecast”.";
 }
 
 /** The options that an address may have: nothing of an own record. */
