@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
 from typing import Any, cast
@@ -60,12 +59,10 @@ def test_a_call_that_is_too_large_is_told_what_would_fit(
 
 
 def test_too_many_persons_are_refused_before_they_are_validated() -> None:
-    """None of these persons is valid; their number is checked first, in milliseconds."""
+    """None of these persons is valid, so a validation would refuse them otherwise."""
     body = json.dumps({"persons": [{"person_id": i} for i in range(10_000)]}).encode()
-    start = time.perf_counter()
     with pytest.raises(BudgetError, match=r"10000 persons.*1000 are allowed.*/v1/jobs.*saga score"):
         parse_json(body, ForecastBody, 1_000)
-    assert time.perf_counter() - start < 1
 
 
 async def read_body(request: Request, bodies: BodyMemory, holder: str = "one") -> bytes:
