@@ -104,7 +104,7 @@ class BodyMemory:
     """Reads bodies; together they have at most `max_total` bytes until their calls let go of them.
 
     One holder has at most half of them, or one body. Beyond that, the holder with the most bytes
-    loses the largest body that is still arriving: no call suffers from the bodies of others.
+    loses the largest body that is still arriving, so bodies of one do not keep out another's.
 
     Args:
         max_bytes: Largest body.

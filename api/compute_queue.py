@@ -1,8 +1,8 @@
 """The queue of calls: who may enter, whose turn it is, and what is computed together.
 
 One thread computes. A call's work is done in pieces of a fraction of a second, so that callers
-alternate and a call whose client has left stops. Waiting pieces with the same
-`batch_key` are computed together.
+alternate and a call whose client has left stops. Waiting pieces with the same `batch_key` are
+computed together.
 """
 
 from __future__ import annotations

@@ -153,6 +153,7 @@ class Result(Summarised):
         Also the guarantee, if the coverage of some of these sets was not tested.
         """
         names = self.table.columns
+        of_set = has_sets(names)
         groups = names[: names.index("statistic")] if "statistic" in names else ()
         first = self.table.head(_ROWS)
         first = first.select(
@@ -163,7 +164,7 @@ class Result(Summarised):
         )
         return pl.DataFrame(
             {
-                name: [show_value(name, value, of_set=has_sets(names)) for value in first[name]]
+                name: [show_value(name, value, of_set=of_set) for value in first[name]]
                 for name in first.columns
             },
             schema=dict.fromkeys(first.columns, pl.String),

@@ -46,6 +46,7 @@ from saga.forecast_results import Result
 from saga.forecast_warnings import warning_dicts
 from saga.machine import cpu_count, keep_freed_memory
 from saga.requests import Progress
+from saga.simulation.pool import thread_pool
 from saga.simulation.worker_process import run_task, worker_pool
 
 _PARTITIONS = 250  # enough for shards and workers that differ in speed
@@ -203,8 +204,6 @@ def compute_locally(
     pay off for many persons only.
     """
     if workers is None or min(workers, len(pending)) == 1:
-        from saga.simulation.pool import thread_pool  # torch, for which staging need not wait
-
         writer = PartitionWriter(run)
         several = workers is None and writer.computation.concurrent
         with thread_pool(min(cpu_count(), len(pending)) if several else 1) as executor:

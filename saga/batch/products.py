@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from saga.bundle import Bundle
 from saga.data.facts import open_facts
 from saga.data.panel import Panel
 from saga.files.atomic import digest_file
-from saga.files.bundle_folder import read_folder
 from saga.forecast_checks import find_without_rows
 from saga.forecast_results import Result
+from saga.forecaster import Forecaster
 from saga.requests import (
     Draws,
     ForecastRequest,
@@ -29,7 +30,6 @@ from saga.version import current_version
 if TYPE_CHECKING:
     from saga.calibration.adaptive.issuance import AdaptedForecaster
     from saga.calibration.adaptive.issued_intervals import IssuedInterval
-    from saga.forecaster import Forecaster
 
 _ROWS, _PERSONS = 5_000_000, 2_000  # of one partition, at most
 
@@ -59,14 +59,12 @@ class Recipe:
         scenario = self.draws.scenario
         if isinstance(scenario, str | Path) and Path(scenario).is_file():
             scenario = digest_file(Path(scenario))
-        manifest, _ = read_folder(Path(self.bundle))
+        bundle = Bundle.load(self.bundle)
         if isinstance(self.request, PathsRequest) and self.request.states:
-            from saga.bundle import Bundle
-
-            Bundle.load(self.bundle).state_weights()  # fails before the input is staged
+            bundle.state_weights()  # fails before the input is staged
         return {
             "product": self.request.product,
-            "bundle": manifest["digest"],
+            "bundle": bundle.digest,
             **asdict(self.request),
             "paths": self.draws.n_paths,
             "seed": self.draws.seed,
@@ -84,8 +82,6 @@ class Recipe:
 
     def forecaster(self) -> Forecaster:
         """The bundle's forecaster, with the options of the recipe."""
-        from saga.forecaster import Forecaster
-
         return Forecaster.load(
             self.bundle,
             threads=1,

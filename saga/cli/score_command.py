@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -101,8 +99,6 @@ def score(
         raise UsageError("Name the INPUT and the OUT_DIR, or --merge and the directory.")
     # The parts share the cores, so a query has one; polars asks when it begins the first.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
-    # The numbers need it only when the input is read and sorted, meanwhile it loads for seconds.
-    threading.Thread(target=import_module, args=["torch"]).start()
     from saga.batch.engine import compute_locally
     from saga.batch.engine import score as run_score
     from saga.batch.products import Recipe

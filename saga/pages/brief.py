@@ -122,9 +122,8 @@ class Brief:
 
         write(self._before())
         if self.chart is not None:
-            shape = document.add_picture(
-                io.BytesIO(chart_png(self.chart)), width=Pt(_PICTURE * (_PAGE[0] - 2 * _MARGIN))
-            )
+            width = Pt(_PICTURE * (_PAGE[0] - 2 * _MARGIN))
+            shape = document.add_picture(io.BytesIO(chart_png(self.chart)), width=width)
             shape._inline.docPr.set("descr", self.caption)  # what a screen reader says
         write(self._after())
         buffer = io.BytesIO()

@@ -287,7 +287,7 @@ def draw_person(
     labels = coverage_labels(rows, "from")
     kinds = {label: _kinds_of_years(forecast, label) for label in labels}
     shades = dict(zip(labels, _SHADES, strict=False))
-    untested = _untested_ranges(rows)
+    untested = [label for label in labels if kinds[label]["beyond"].any()]
     beyond = f"middle {', '.join(untested)} %: {NOT_TESTED}"
     dash = alt.StrokeDash(
         "kind:N",
@@ -355,13 +355,6 @@ def draw_person(
     amounts = alt.layer(*layers).properties(width=size.width, height=size.height)
     below = [_draw_chance(rows, size, marked)] if has_zeros(rows) else []
     return alt.vconcat(amounts, *below, spacing=8).resolve_scale(x="shared")
-
-
-def _untested_ranges(rows: pl.DataFrame) -> list[str]:
-    """The labels of the ranges that are dashed in some year: their coverage was not tested."""
-    forecast = rows.filter(pl.col("p_zero").is_not_null())
-    labels = coverage_labels(rows, "from")
-    return [label for label in labels if _kinds_of_years(forecast, label)["beyond"].any()]
 
 
 def has_zeros(rows: pl.DataFrame) -> bool:

@@ -60,11 +60,3 @@ def test_the_package_the_version_and_the_help_load_no_heavy_library(code: str) -
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_a_batch_reads_and_sorts_its_input_while_the_numbers_library_loads() -> None:
-    script = "import sys, saga.batch.engine, saga.batch.products; print('torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["False"]
