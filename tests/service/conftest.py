@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -77,6 +78,21 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for row in _FIGURES.rows:
         verdict = ("holds" if row.holds else "FAILS") if row.bound else "-"
         write(f"{verdict:5}  {row.name:70} {row.bound:>14}  {row.measured}")
+
+
+def slowness() -> float:
+    """How many times as long a loop of Python takes as on a core of a recent server, at least 1.
+
+    Bounds in milliseconds are those of such a core, where two million rounds take .06 seconds.
+    """
+
+    def seconds() -> float:
+        start, total = time.process_time(), 0
+        for number in range(2_000_000):
+            total += number & 7
+        return time.process_time() - start
+
+    return max(1.0, min(seconds() for _ in range(5)) / 0.06)
 
 
 def descendants(pid: int) -> list[int]:
