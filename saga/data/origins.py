@@ -225,12 +225,6 @@ def realised_earnings(
     dead = (after_exit & (pl.col("exit_reason") == "dead")).fill_null(False)
     abroad = (after_exit & (pl.col("exit_reason") == "emigrated")).fill_null(False)
     outside = (pl.col("year") > final) | (pl.col("year") - pl.col("birth_year") > MAX_AGE)
-    value = (
-        pl.when(outside | abroad)
-        .then(None)
-        .when(dead & pl.col("earnings").is_null())
-        .then(0.0)
-        .otherwise(pl.col("earnings"))
-    )
+    value = pl.when(outside | abroad).then(None).when(dead).then(0.0).otherwise(pl.col("earnings"))
     values = outcomes.select(value.cast(pl.Float64).fill_null(float("nan"))).to_series()
     return values.to_numpy().reshape(len(origins), len(ahead))

@@ -9,7 +9,15 @@ import polars as pl
 import pytest
 
 from saga.data.panel import Panel, PanelMeta
-from saga.data.split import Part, assign_folds, assign_parts, persons_of, units_of
+from saga.data.split import (
+    Part,
+    assign_folds,
+    assign_parts,
+    parse_shares,
+    persons_of,
+    units_of,
+)
+from saga.errors import UsageError
 from saga.schema import FAMILY
 
 PARTS: tuple[Part, ...] = ("train", "validation", "calibration", "test")
@@ -64,3 +72,10 @@ def test_without_families_the_split_is_that_of_persons(
 def test_a_person_without_a_known_family_is_a_unit(make_panel: Callable[[bool], Panel]) -> None:
     panel = make_panel(True)
     assert units_of(panel, ["p000", "p003", "p004", "p449"]) == ["f0", "f0", "f1", "p449"]
+
+
+def test_shares_have_persons_to_train_and_validate_and_every_bundles_test_persons() -> None:
+    assert parse_shares([80, 10, 0, 10]) == dict(zip(PARTS, (0.8, 0.1, 0.0, 0.1), strict=True))
+    for percents in ([70, 10, 20], [70, 10, 10, 20], [90, 0, 0, 10], [71, 10, 10, 9]):
+        with pytest.raises(UsageError, match="60,10,20,10"):
+            parse_shares(percents)

@@ -30,7 +30,9 @@ def test_only_the_salt_tells_who_was_trained_on(trained: Bundle, tmp_path: Path)
     guessed = set(persons_of(panel, "train"))
     # Of two independent parts of 70 %, about 49 % are in both.
     assert abs(len(ours & guessed) / panel.n_persons - 0.49) < 0.1
-    assert salted_beside(panel, trained.path).meta == trained.salted(panel).meta
+    salted = salted_beside(panel, trained.path)
+    assert salted.meta == trained.salted(panel).meta
+    assert salted_beside(salted, tmp_path / "another").meta == salted.meta
     copy = tmp_path / "copy"
     copy.mkdir()
     for part in trained.path.iterdir():

@@ -42,6 +42,11 @@ def test_after_the_last_year_growth_is_that_which_is_expected() -> None:
     odds = BESIDE.changes("odds", 3, N, LAST, H)
     np.testing.assert_allclose(odds.std(axis=0), 0.04 * np.sqrt(YEARS), rtol=RTOL)
     assert abs(odds.mean(axis=0)).max() < 4 * 0.04 * np.sqrt(H / N)
+    assert abs(np.corrcoef(draws[:, 0], odds[:, 0])[0, 1]) < 4 / np.sqrt(N)
+    falling = replace(KNOWN, state_mean=np.array([[GROWTH, 0.02]]))
+    mean = GROWTH + 0.02 * falling.parameters(0, 1).persistence
+    expected = Everybody.expecting(LAST, falling, 0.0, 0.04, OWN).expected
+    np.testing.assert_allclose(expected[0], np.log1p(mean), atol=1e-6)
 
 
 def test_in_the_years_of_the_panel_the_growth_is_that_of_the_network() -> None:

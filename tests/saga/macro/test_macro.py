@@ -12,7 +12,7 @@ import pytest
 
 from saga import Forecaster
 from saga.errors import InputError, UsageError
-from saga.features.calendar import Calendar, macro_features
+from saga.features.calendar import Calendar, macro_features, path_features
 from saga.macro.history import MacroHistory, sweden, sweden_as_published
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario, named_scenario, scenario_from
@@ -29,11 +29,14 @@ def test_macro_inputs_are_unemployment_its_change_and_wage_growth() -> None:
         features, np.array([[0, -1, 0, 1], [1, 2, -2, 1], [-0.5, -3, 5, 1]]), atol=1e-12
     )
     # Years of a history and of a future have the same features, with any first year.
-    history = sweden().values
-    np.testing.assert_array_equal(
-        macro_features(history[10:], history[9, 0]),
-        Calendar(sweden()).covariates(np.arange(2000, 2023)),
+    history, calendar = sweden().values, Calendar(sweden())
+    years = np.arange(2000, 2023)
+    of_years = macro_features(history[10:], history[9, 0])
+    np.testing.assert_array_equal(of_years, calendar.covariates(years))
+    np.testing.assert_allclose(
+        path_features(of_years), calendar.covariates_since(np.array([1999]), years), atol=1e-12
     )
+    assert not calendar.covariates(np.array([1989, 2023])).any()  # years that are not known
     assert PROCESS.unemployment(2022) == pytest.approx(history[-1, 0], rel=1e-12)
     assert PROCESS.unemployment(2100) == pytest.approx(np.exp(PROCESS.mean[0]), rel=1e-6)
     path = PROCESS.draw(3, 1, 2022, 2030)[0]

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from saga.data.facts import shipped_facts
+from saga.data.panel import PanelMeta
 from saga.features.calendar import Calendar
-from saga.macro.history import MacroHistory, sweden
+from saga.macro.history import MacroHistory, histories_of, sweden, sweden_as_published
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import scenario_from
+from tests.panels import panel_of
 
 OF_BUNDLE = MacroProcess.fit(sweden())
 KNOWN = sweden(2025)
@@ -25,6 +27,17 @@ def test_the_facts_continue_the_series_of_the_register_without_a_change_of_earli
     assert KNOWN.values[-1, 1] == series["real_wage_growth"].values[2025] / 100
     continued = sweden().until(2019).continued(KNOWN)
     np.testing.assert_array_equal(continued.values, KNOWN.values)
+
+
+@pytest.mark.parametrize(("simulated", "last"), [(False, 2024), (True, 2022)])
+def test_a_panel_knows_its_years_and_later_years_of_a_register_are_drawn(
+    simulated: bool, last: int
+) -> None:
+    rows = [("p", year, 1980, 1e5) for year in (2000, 2024)]
+    histories = histories_of(panel_of(rows, meta=PanelMeta("p", simulated=simulated)))
+    assert histories is not None
+    for found, expected in zip(histories, (sweden(last), sweden_as_published(last)), strict=True):
+        np.testing.assert_array_equal(found.values, expected.values)
 
 
 @pytest.mark.parametrize("origin", [2005, 2018, 2022])

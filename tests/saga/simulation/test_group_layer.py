@@ -60,8 +60,9 @@ def normal_marginals(n: int, sd: float = 0.9, p_zero: float = 0.15) -> Marginals
 
 
 def test_a_marginal_is_the_mixture_over_the_draws() -> None:
-    raw = normal_marginals(1)
+    raw = replace(normal_marginals(1), members=(normal_marginals(1),))
     moved = LAYER.move_marginals(raw, of(FEMALE), None)
+    np.testing.assert_array_equal(moved.members[0].grid, moved.grid)
     d = KNOWN[:, -1, FEMALE]
     e = TRENDS.changes("odds", 0, 4096, 2022, MAX_HORIZON)[:, -1, FEMALE]
     p_zero = expit(logit(0.15) - e).mean()
@@ -88,17 +89,20 @@ def test_a_person_of_unknown_group_or_without_earnings_stays_as_forecast() -> No
     assert np.isnan(LAYER.move_marginals(absent, of(MALE, MALE), None).cdf).all()
 
 
-@pytest.mark.parametrize("young", [0.5, 0.9, 0.25])
-def test_persons_in_whom_the_effects_of_ages_cancel_have_a_chance_of_zero(young: float) -> None:
-    """Their variance is 0 but for rounding, and may come out below it."""
-    weights = np.array([young, 1 - young])
-    series = replace(SERIES, weights=weights, implied=0 * OWN)
+def layer_of_ages(young: float) -> GroupLayer:
+    series = replace(SERIES, weights=np.array([young, 1 - young]), implied=0 * OWN)
     trends = replace(
         TRENDS,
         columns=[("age", ["age_22", "age_62"])],
         series={"earnings": series, "odds": series},
     )
-    layer = GroupLayer(trends, TRANSFORMS)
+    return GroupLayer(trends, TRANSFORMS)
+
+
+@pytest.mark.parametrize("young", [0.5, 0.9, 0.25])
+def test_persons_in_whom_the_effects_of_ages_cancel_have_a_chance_of_zero(young: float) -> None:
+    """Their variance is 0 but for rounding, and may come out below it."""
+    layer = layer_of_ages(young)
     ages = np.arange(18, 63)
     moved = layer.move_marginals(normal_marginals(len(ages)), ages[:, None], None)
     assert np.isfinite(moved.p_zero).all()
@@ -132,6 +136,9 @@ def test_paths_have_the_means_and_zeros_of_the_marginals() -> None:
         np.testing.assert_array_less(np.abs(ratio - 1), tolerance)
         zeros = (moved[:, h] == 0).mean(axis=1)
         np.testing.assert_allclose(zeros, marginals.p_zero[:, h], atol=0.005)
+    # Of the paths without earnings those with a higher total begin work first.
+    idle, begins, total = raw[:, 29] == 0, moved[:, 29] > 0, raw.sum(axis=1)
+    assert total[idle & begins].mean() > 1.1 * total[idle & ~begins].mean()
 
 
 def test_all_persons_of_a_group_share_a_paths_draw() -> None:
@@ -142,6 +149,14 @@ def test_all_persons_of_a_group_share_a_paths_draw() -> None:
     np.testing.assert_allclose(
         np.log(factor[0]).T, TRENDS.changes("earnings", 5, 200, 2022, 30)[..., FEMALE], atol=1e-5
     )
+
+
+def test_in_the_first_year_a_person_of_21_is_22() -> None:
+    layer, raw = layer_of_ages(0.5), simulated(50, p_zero=0.0)
+    ages, years = np.array([[21], [61]]), np.full(2, 2022)
+    factor = layer.move_paths(raw, years, ages, Draws(50, 5), None)[:, 0] / raw[:, 0]
+    at_22_and_62 = layer.trends.changes("earnings", 5, 50, 2022, 30)[:, 0].T
+    np.testing.assert_allclose(np.log(factor), at_22_and_62, atol=1e-5)
 
 
 def test_the_draws_of_everybody_move_all_persons() -> None:

@@ -58,4 +58,6 @@ def test_numbers_depend_on_seed_person_and_year_alone() -> None:
     alone = path_uniforms(path_orders(PATHS, 3, ["p9"]), 2, 3, ["p9"], YEAR[:1])
     assert np.array_equal(together[9], alone[0])
     assert (numbers(2, seed=4) != numbers(2, seed=3)).mean() > 0.99
-    assert ((together > 0) & (together < 1)).all()
+    assert (path_uniforms(orders, 2, 3, PERSONS, YEAR + 1) != together).mean() > 0.99
+    # Midpoints of 2**32 intervals: neither 0 nor 1 can occur.
+    assert ((together * 2**32) % 1 == 0.5).all()
