@@ -17,14 +17,23 @@ export async function readText(file) {
   }
 }
 
-/** The names and the cells of a CSV text, whose first line names the columns; a blank line has none. Throws Error with what is wrong. */
+/** The separator of a text in lines, and how many lines stand before its header: blank ones, and Excel's `sep=;`. As `saga.data.csv_text` finds them. */
+function findSeparator(lines) {
+  const first = Math.max(0, lines.findIndex((line) => line.trim()));
+  const named = /^"?sep=([\t -~])\1*"?$/i.exec(lines[first]);
+  if (named) return [named[1], first + 1];
+  const header = lines[first].replace(/"[^"]*"/g, "");
+  return [d3.greatest([",", ";", "\t", "|"], (mark) => header.split(mark).length), first];
+}
+
+/** The names and the cells of a CSV text, and the number of the line after the header; a blank line has no cells. Throws Error with what is wrong. */
 function readCells(text, required) {
-  const lines = text.replace(/^\ufeff/, "").trimEnd().split(/\r?\n/);
+  const lines = text.replace(/^\ufeff/, "").split(/\r\n?|\n/);
   // The parser takes a text that is cut off for whole.
   if (text.split('"').length % 2 === 0) throw new Error("A quotation mark is not closed. Close it, or double it if it is part of a text.");
-  const delimiter = [";", "\t"].find((mark) => lines[0].includes(mark)) ?? ",";
+  const [delimiter, before] = findSeparator(lines);
   // Not `parse`, which makes code out of the column names: the content policy refuses that.
-  const [head = [], ...rows] = d3.dsvFormat(delimiter).parseRows(lines.join("\n"), (row) => row.map((cell) => cell.trim()));
+  const [head = [], ...rows] = d3.dsvFormat(delimiter).parseRows(lines.slice(before).join("\n"), (row) => row.map((cell) => cell.trim()));
   const names = head.map((name) => name.toLowerCase());
   const missing = required.filter((name) => !names.includes(name));
   if (missing.length) throw new Error(`The first line must name the columns. It lacks ${missing.join(", ")}: rename yours, or add them.`);
@@ -32,23 +41,26 @@ function readCells(text, required) {
   if (twice) throw new Error(`The first line names ${twice} twice. Keep one of the columns.`);
   const needed = names.findLastIndex((name) => name !== "") + 1;
   return [names, rows.map((cells, i) => {
+    const line = before + i + 2;
     if (cells.every((cell) => cell === "")) return [];
-    if (cells.length < needed) throw new Error(`Line ${i + 2} has fewer cells than the first line. Write a separator for each unknown cell.`);
-    if (cells.length <= names.length) return cells;
-    throw new Error(`Line ${i + 2} has more cells than the first line. With decimal commas, separate the cells by semicolons.`);
-  })];
+    if (cells.length < needed) throw new Error(`Line ${line} has fewer cells than the first line. Write a separator for each unknown cell.`);
+    if (cells.length > names.length) throw new Error(`Line ${line} has more cells than the first line. With decimal commas, separate the cells by semicolons.`);
+    const nameless = cells.findIndex((cell, j) => j && cell && !names[j]); // a first column without a name numbers the rows
+    if (nameless > 0) throw new Error(`Line ${line} has a value in column ${nameless + 1}, which the first line does not name. Name the column, or remove it.`);
+    return cells;
+  }), before + 2];
 }
 
 /** Who joins a panel, a row of year, age, persons and perhaps sex each. Throws Error with what is wrong. */
 export function parseEntrants(text) {
-  const [names, rows] = readCells(text, ["year", "age", "persons"]);
+  const [names, rows, first] = readCells(text, ["year", "age", "persons"]);
   const unknown = names.find((name) => name && !ENTRANTS[name]);
   if (unknown) throw new Error(`The column ${unknown} of those who join is not known. Remove it or correct its name.`);
   const mark = decimalMark(rows.flatMap((cells) => cells.filter((_, j) => ENTRANTS[names[j]]?.kind === "number")));
   const entrants = rows.flatMap((cells, i) => (!cells.length ? [] : [Object.fromEntries(names.flatMap((name, j) => {
     if (!name || (name === "sex" && !cells[j])) return [];
-    if (!cells[j]) throw new Error(`Line ${i + 2}: ${name} is missing.`);
-    return [[name, readCell(cells[j], { name, ...ENTRANTS[name] }, mark, i + 2)]];
+    if (!cells[j]) throw new Error(`Line ${first + i}: ${name} is missing.`);
+    return [[name, readCell(cells[j], { name, ...ENTRANTS[name] }, mark, first + i)]];
   }))]));
   if (!entrants.length) throw new Error("The file of those who join has no row. Add at least one line.");
   return entrants;
@@ -56,7 +68,7 @@ export function parseEntrants(text) {
 
 /** Persons of a CSV text, by id; a text without person_id is one person. Throws Error with what is wrong, such as a required column that it lacks. */
 export function parsePersons(text, columns, required = ["year", "earnings"]) {
-  const [names, rows] = readCells(text, required);
+  const [names, rows, first] = readCells(text, required);
   const kinds = new Map(columns.map((column) => [column.name, column]));
   const unknown = names.find((name) => name && !kinds.has(name));
   if (unknown) throw new Error(`The column ${unknown} is not known. Remove it or correct its name.`);
@@ -66,7 +78,7 @@ export function parsePersons(text, columns, required = ["year", "earnings"]) {
   rows.forEach((cells, i) => {
     if (!cells.length) return;
     const row = Object.fromEntries(names.map((name, j) => [name, cells[j] ?? ""]));
-    if (row.person_id === "") throw new Error(`Line ${i + 2}: person_id is missing.`);
+    if (row.person_id === "") throw new Error(`Line ${first + i}: person_id is missing.`);
     const id = row.person_id ?? OWN;
     if (!persons.has(id)) persons.set(id, { person_id: id, history: [] });
     const person = persons.get(id);
@@ -74,12 +86,12 @@ export function parsePersons(text, columns, required = ["year", "earnings"]) {
     for (const [name, cell] of Object.entries(row)) {
       if (name === "person_id" || name === "" || cell === "") continue;
       const column = kinds.get(name);
-      const value = readCell(cell, column, mark, i + 2);
+      const value = readCell(cell, column, mark, first + i);
       if (!column.static) year[name] = value;
       else if ((person[name] ?? value) === value) person[name] = value;
-      else throw new Error(`Line ${i + 2}: ${name} is another than in the lines before. A person has one.`);
+      else throw new Error(`Line ${first + i}: ${name} is another than in the lines before. A person has one.`);
     }
-    if (year.year === undefined) throw new Error(`Line ${i + 2}: the year is missing.`);
+    if (year.year === undefined) throw new Error(`Line ${first + i}: the year is missing.`);
     person.history.push(year);
   });
   if (!persons.size) throw new Error("The record has no year. Add at least one line.");

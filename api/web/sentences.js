@@ -97,8 +97,11 @@ export function namedSet(row) {
 export function describePerson(name, person, prices) {
   const levels = [...new Set(person.history.map((year) => year.education_level).filter(Boolean))];
   const facts = [`born ${person.birth_year}`, person.sex, levels.at(-1)?.replace("_", " ")].filter(Boolean).join(", ");
-  const used = person.history.map((row) => row.year).filter((year) => year - person.birth_year >= 16 && year - person.birth_year <= 64);
-  return `${name}: ${facts}; record of ${used.length} ${used.length === 1 ? "year" : "years"}, ${d3.min(used)} to ${d3.max(used)}, in ` +
+  const used = person.history.filter(({ year }) => year - person.birth_year >= 16 && year - person.birth_year <= 64);
+  const [first, last] = d3.extent(used, (row) => row.year);
+  const known = used.filter((row) => row.earnings !== undefined).length;
+  const gaps = known < used.length ? ` (earnings known in ${known})` : "";
+  return `${name}: ${facts}; record of ${used.length} ${used.length === 1 ? "year" : "years"}${gaps}, ${first} to ${last}, in ` +
     (prices === "nominal" ? "the prices of each year" : `prices of ${prices}`);
 }
 

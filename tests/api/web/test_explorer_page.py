@@ -345,6 +345,36 @@ def test_nothing_of_the_example_stays_with_another_record(
     assert not any("education_level" in year for year in persons[-1]["history"])
 
 
+DIALECTS = {
+    "sep=;\nyear;earnings\n2019;250000,5\n": {2019: 250_000.5},
+    '\n \n"sep=~"\nyear~earnings\n2019~250000\n': {2019: 250_000},
+    "\n\nyear|earnings\n2019|250000\n\n": {2019: 250_000},
+    "year\tearnings\n2019\t250000\n2020\t": {2019: 250_000, 2020: None},
+    ",year,earnings,\n0,2019,250000,\n1,2020,,\n": {2019: 250_000, 2020: None},
+    "sep=;\nyear;earnings\n2019;x\n": "Line 3: earnings is not a number.",
+    "\nyear,earnings,\n2019,250000,male\n": "Line 3 has a value in column 3, which the first line "
+    "does not name. Name the column, or remove it.",
+}
+
+
+@pytest.mark.parametrize("text", DIALECTS)
+def test_a_text_is_read_as_the_file_of_other_programs_that_it_is(
+    sent: tuple[Page, list[dict[str, Any]]], text: str
+) -> None:
+    page, persons = sent
+    expected = DIALECTS[text]
+    page.fill("#record", text)
+    page.fill("#birth_year", "1985")
+    if isinstance(expected, str):
+        assert outcome(page) == expected
+        return
+    assert outcome(page) == ""
+    assert {year["year"]: year.get("earnings") for year in persons[-1]["history"]} == expected
+    gaps = " (earnings known in 1)" if None in expected.values() else ""
+    years = f"{len(expected)} year{'s' if len(expected) > 1 else ''}{gaps}, 2019 to"
+    assert f"record of {years}" in words(page, "#who")
+
+
 def test_amounts_and_years_are_understood_or_refused(
     sent: tuple[Page, list[dict[str, Any]]],
 ) -> None:
