@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 from saga.evaluation.baselines import MEANINGS
 from saga.evaluation.report.evaluation_results import Results
-from saga.evaluation.scoring.comparison import BUNDLE_NAME, SURE, YEAR, verdict_lines
+from saga.evaluation.scoring.comparison import BUNDLE_NAME, SURE, verdict_lines
 from saga.evaluation.scoring.gap import CLAIRVOYANT
 
 from saga.data.panel import is_simulated, named_panel
@@ -73,56 +73,62 @@ def _describe_persons(metrics: pl.DataFrame, panel: str) -> str:
     )
 
 
+def _of_everybody(table: pl.DataFrame) -> pl.DataFrame:
+    """The error of everybody beside each method's, and how many of its tests exclude chance."""
+    is_sure = (pl.col("p_holm") < SURE).fill_null(False)
+    return (
+        table.filter(metric="crps_log", group="all")
+        .drop_nulls("relative")
+        .group_by("model", "setting", "horizon", maintain_order=True)
+        .agg(pl.col("relative").first(), tests=pl.len(), sure=is_sure.sum())
+        .sort("horizon", maintain_order=True)
+    )
+
+
 def _compare_best(table: pl.DataFrame) -> Iterable[str]:
     """The rival with the lowest error in the first setting, and who is better beyond chance."""
     is_rival = (pl.col("model") != CLAIRVOYANT) & ~pl.col("model").str.starts_with(BUNDLE_NAME)
-    rows = table.filter(is_rival, pl.col("test") != YEAR, metric="crps_log")
-    rows = rows.filter(pl.col("setting") == pl.col("setting").max(), group="all")
-    rows = rows.drop_nulls("relative").sort("horizon")
+    rows = _of_everybody(table.filter(is_rival))
+    rows = rows.filter(pl.col("setting") == pl.col("setting").max())
     if rows.is_empty():
         return
     means = rows.group_by("model", maintain_order=True).agg(pl.col("relative").mean())
     rivals = dict(means.iter_rows())
     best = min(rivals, key=lambda name: rivals[name])
-    cuts = rows.filter(model=best).select("relative", "horizon").iter_rows()
     meaning = METHODS.get(best, best)
     line = f"The best other method is {best} ({meaning}). Compared with it, SAGA's error is "
-    cut_words = _join_words([_describe_cut(*cut) for cut in cuts])
-    yield f"{line}{cut_words}. {_who_is_better(rows, best)}"
+    yield line + _describe_cuts(rows.filter(model=best))
     for name in rivals:
-        sure = rows.filter(pl.col("p_holm") < SURE, pl.col("relative") < 0, model=name)
-        if name != best and not sure.is_empty():
-            yield f"{name} beats SAGA {_years_ahead(sure['horizon'].to_list())}."
-
-
-def _who_is_better(rows: pl.DataFrame, rival: str) -> str:
-    """Where SAGA beats a rival, where it is beaten, and where chance may explain the difference."""
-    ahead: dict[str, list[int]] = {}
-    for relative, p, h in rows.filter(model=rival).select("relative", "p_holm", "horizon").rows():
-        beaten = "SAGA beats it" if relative > 0 else "It beats SAGA"
-        words = beaten if p is not None and p < SURE else "Chance may explain the difference"
-        ahead.setdefault(words, []).append(h)
-    return " ".join(f"{words} {_years_ahead(horizons)}." for words, horizons in ahead.items())
+        is_sure = pl.col("sure") == pl.col("tests")
+        ahead = rows.filter(is_sure, pl.col("relative") < 0, model=name)["horizon"].to_list()
+        if name != best and ahead:
+            yield f"{name} beats SAGA {_years_ahead(ahead)}."
 
 
 def _compare_rules(table: pl.DataFrame) -> Iterable[str]:
     """How far SAGA's error lies from that of each simple rule, in the first setting."""
-    rows = table.filter(pl.col("test") != YEAR, metric="crps_log", group="all")
     for rule, meaning in SIMPLE_RULES.items():
-        of_rule = rows.filter(model=rule).drop_nulls("relative")
-        if of_rule.is_empty():
-            continue
-        setting = of_rule["setting"].sort(descending=True)[0]
-        compared = of_rule.filter(setting=setting).sort("horizon").to_dicts()
-        parts = [_describe_cut(row["relative"], row["horizon"]) for row in compared]
-        unsure = [
-            row["horizon"] for row in compared if row["p_holm"] is None or not row["p_holm"] < SURE
-        ]
-        line = f"Compared with the rule \u201c{meaning}\u201d ({rule}), the error is "
-        line += f"{_join_words(parts)}."
-        if unsure:
-            line += f" Chance may explain the difference {_years_ahead(unsure)}."
-        yield line
+        rows = _of_everybody(table.filter(model=rule))
+        rows = rows.filter(pl.col("setting") == pl.col("setting").max())
+        if not rows.is_empty():
+            line = f"Compared with the rule \u201c{meaning}\u201d ({rule}), the error is "
+            yield line + _describe_cuts(rows)
+
+
+def _describe_cuts(rows: pl.DataFrame) -> str:
+    """How far SAGA's error lies from that of one method, and where chance may explain it."""
+    cuts, ahead = list[str](), dict[str, list[int]]()
+    for relative, h, tests, sure in rows.select("relative", "horizon", "tests", "sure").rows():
+        cuts.append(_describe_cut(relative, h))
+        if sure == tests:
+            words = "SAGA beats it" if relative > 0 else "It beats SAGA"
+        elif sure:
+            words = "The tests below disagree whether chance explains the difference"
+        else:
+            words = "Chance may explain the difference"
+        ahead.setdefault(words, []).append(h)
+    verdicts = [f"{words} {_years_ahead(horizons)}." for words, horizons in ahead.items()]
+    return " ".join([f"{_join_words(cuts)}.", *verdicts])
 
 
 def _describe_cut(relative: float, horizon: int) -> str:
