@@ -11,14 +11,15 @@ import altair as alt
 import polars as pl
 
 from saga.errors import UsageError
-from saga.pages.format import NOT_TESTED, figure, three_digits
+from saga.pages.format import NOT_TESTED, short
 from saga.pages.layout import check_page
 from saga.pages.person import SIMULATED, SMALL, ForecastPicture, draw_person, has_zeros
-from saga.pages.theme import LINE, draw_svg, places_apart, write_picture
+from saga.pages.theme import GREY, LINE, draw_svg, places_apart, write_picture
 
 MAX_PERSONS = 24  # of one picture
 _COLUMNS = 3
-_TITLED = 3  # groups whose numbers fit above a picture
+_TOGETHER = 3  # groups that can be told apart in one panel
+_YEAR = alt.X("year:Q", title=None, axis=alt.Axis(format="d"), scale=alt.Scale(zero=False))
 _APART = 0.07  # least distance of the names of lines, as a share of the axis
 
 
@@ -69,11 +70,12 @@ def draw_persons(pictures: Sequence[ForecastPicture]) -> Picture:
 def draw_groups(
     table: pl.DataFrame, statistic: str, groups: Sequence[str], unit: str, *, simulated: bool
 ) -> Picture:
-    """A statistic of groups by year, as lines with their 90 % bands, which have their names.
+    """A statistic of groups by year, as lines with their 90 % bands.
 
-    The title says the first and the last value of each group, if the groups are few.
-    `table` has year, the columns `groups`, statistic, value, lower_90 and upper_90; values that are
-    suppressed are not drawn.
+    Up to three groups are in one panel, with their names at the lines; of more, each has a panel of
+    its own, with the lines of the others in grey. Titles say the first and the last value of each
+    group. `table` has year, the columns `groups`, statistic, value, lower_90 and upper_90; values
+    that are suppressed are not drawn.
 
     Raises:
         UsageError: If the table has no value of the statistic.
@@ -84,24 +86,47 @@ def draw_groups(
         names = ", ".join(known) or "none, because the groups are too small to be shown"
         raise UsageError(f"The table has no values of {statistic} to draw. It has: {names}.")
     label = pl.concat_str(groups, separator=", ") if groups else pl.lit("all")
-    shown = _with_places_of_names(shown.with_columns(group=label))
+    shown = shown.with_columns(group=label)
+    of_groups = shown.partition_by("group", maintain_order=True)
+    what = f"{statistic} by year with 90 % bands; amounts in {unit}"
+    findings = [f"{rows['group'][0]}: {_finding(rows)}" for rows in of_groups]
+    if len(of_groups) > _TOGETHER:
+        what += "; grey: the other groups"
+        chart = _titled(_draw_apart(shown, of_groups), what, simulated=simulated)
+    else:
+        layers = _draw_lines(_with_places_of_names(shown), statistic, named=bool(groups))
+        chart = _titled(alt.layer(*layers), findings, what, simulated=simulated)
+    return Picture(chart, ". ".join([what, *findings]))
+
+
+def _draw_lines(shown: pl.DataFrame, title: str | None = None, *, named: bool = False) -> list[Any]:
+    """The lines of groups with their bands; `named`: with their names, each in its own colour."""
     base = alt.Chart(shown).encode(
-        x=alt.X("year:Q", title=None, axis=alt.Axis(format="d"), scale=alt.Scale(zero=False)),
-        color=alt.Color("group:N", legend=None) if groups else alt.value(LINE),
+        x=_YEAR, color=alt.Color("group:N", legend=None) if named else alt.value(LINE)
     )
     band = base.mark_area(opacity=0.2).encode(y="lower_90:Q", y2="upper_90")
-    line = base.mark_line(point=True).encode(
-        y=alt.Y("value:Q", title=statistic, scale=alt.Scale(zero=False))
-    )
-    layers = [band, line]
-    if groups:
-        names = base.mark_text(align="left", dx=7, fontSize=11)
-        layers.append(names.encode(y="place:Q", text="group:N"))
-    what = f"{statistic} by year with 90 % bands; amounts in {unit}"
-    of_groups = shown.partition_by("group", maintain_order=True)
-    findings = [_finding(rows) for rows in of_groups] if len(of_groups) <= _TITLED else []
-    chart = _titled(alt.layer(*layers), findings or what, what, simulated=simulated)
-    return Picture(chart, ". ".join([what, *findings]))
+    line = base.mark_line(point=True).encode(y=_value_axis(title))
+    names = base.mark_text(align="left", dx=7, fontSize=11).encode(y="place:Q", text="group:N")
+    return [band, line, names] if named else [band, line]
+
+
+def _draw_apart(shown: pl.DataFrame, of_groups: Sequence[pl.DataFrame]) -> Any:
+    """A panel for each group, with its finding as the title and the same amounts as the others."""
+    others = alt.Chart(shown).mark_line(color=GREY, opacity=0.4, strokeWidth=1)
+    others = others.encode(x=_YEAR, y=_value_axis(), detail="group:N")
+    panels = [
+        alt.layer(others, *_draw_lines(rows)).properties(
+            title={"text": [rows["group"][0], _finding(rows)], "fontSize": 11, "anchor": "start"},
+            width=SMALL.width,
+            height=SMALL.height,
+        )
+        for rows in of_groups
+    ]
+    return alt.concat(*panels, columns=2).resolve_scale(y="shared")
+
+
+def _value_axis(title: str | None = None) -> alt.Y:
+    return alt.Y("value:Q", title=title, scale=alt.Scale(zero=False))
 
 
 def _with_places_of_names(shown: pl.DataFrame) -> pl.DataFrame:
@@ -116,10 +141,9 @@ def _with_places_of_names(shown: pl.DataFrame) -> pl.DataFrame:
 def _finding(rows: pl.DataFrame) -> str:
     """The first and the last value of a group, with the range of the last."""
     first, last = rows.row(0, named=True), rows.row(-1, named=True)
-    value, *ends = (figure(three_digits(last[name])) for name in ("value", "lower_90", "upper_90"))
-    start = figure(three_digits(first["value"]))
-    middle = f"{start} in {first['year']}, " if len(rows) > 1 else ""
-    return f"{last['group']}: {middle}{value} ({' to '.join(ends)}) in {last['year']}"
+    value, *ends = (short(last[name]) for name in ("value", "lower_90", "upper_90"))
+    start = f"{short(first['value'])} in {first['year']}, " if len(rows) > 1 else ""
+    return f"{start}{value} ({' to '.join(ends)}) in {last['year']}"
 
 
 def _titled(chart: Any, text: str | list[str], *about: str, simulated: bool) -> Any:

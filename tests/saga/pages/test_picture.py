@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def test_a_picture_has_1_to_24_persons(forecasts: Forecasts, persons: list[str])
 
 
 def test_a_person_is_named_by_text(forecasts: Forecasts) -> None:
-    with pytest.raises(UsageError, match="a text such as '0001', not a int"):
+    with pytest.raises(UsageError, match="a text such as '0001', not of type int"):
         forecasts.plot(1)  # type: ignore[call-overload]
 
 
@@ -83,22 +84,47 @@ def test_rows_that_are_printed_name_group_statistic_and_value(groups: GroupForec
 def test_the_title_and_the_lines_name_the_groups(groups: GroupForecasts) -> None:
     chart = groups.plot().chart.to_dict()
     assert chart["title"]["text"] == [
-        "female: 3.25 in 2023, 3.25 (0.9000 to 9.90) in 2024",
-        "male: 4.50 (0.9000 to 9.90) in 2023",
+        "female: 3.25 in 2023, 3.25 (0.9 to 9.9) in 2024",
+        "male: 4.5 (0.9 to 9.9) in 2023",
     ]
     (rows,) = chart["datasets"].values()
     places = [row["place"] for row in rows if row["place"] is not None]
     assert places == [3.25, 4.5], "one at the end of each line"
 
 
-@pytest.mark.parametrize("n_groups", [2, 4])
-def test_names_of_lines_that_end_together_are_apart(groups: GroupForecasts, n_groups: int) -> None:
-    rows = [(2023, f"{i}", "mean", 5.0, 0.0, 10.0) for i in range(n_groups)]
-    table = pl.DataFrame(rows, groups.table.schema, orient="row")
-    chart = GroupForecasts(table, (), groups.panel, groups.provenance).plot().chart.to_dict()
-    (drawn,) = chart["datasets"].values()
+@pytest.fixture
+def many_groups(groups: GroupForecasts) -> Callable[[int], GroupForecasts]:
+    """A table of so many groups, which end together."""
+
+    def make(n_groups: int) -> GroupForecasts:
+        rows = [(2023, f"{i}", "mean", 5.0, 0.0, 10.0) for i in range(n_groups)]
+        table = pl.DataFrame(rows, groups.table.schema, orient="row")
+        return GroupForecasts(table, (), groups.panel, groups.provenance)
+
+    return make
+
+
+@pytest.mark.parametrize("n_groups", [2, 3])
+def test_names_of_lines_that_end_together_are_apart(
+    many_groups: Callable[[int], GroupForecasts], n_groups: int
+) -> None:
+    (drawn,) = many_groups(n_groups).plot().chart.to_dict()["datasets"].values()
     assert [row["place"] for row in drawn] == pytest.approx([5 + 0.7 * i for i in range(n_groups)])
-    assert isinstance(chart["title"]["text"], list if n_groups < 4 else str)
+
+
+def test_of_many_groups_each_has_a_panel_with_the_others_in_grey(
+    many_groups: Callable[[int], GroupForecasts],
+) -> None:
+    picture = many_groups(10).plot()
+    chart = picture.chart.to_dict()
+    assert len(chart["concat"]) == 10
+    for i, panel in enumerate(chart["concat"]):
+        assert panel["title"]["text"] == [f"{i}", "5 (0 to 10) in 2023"]
+        others, band, line = (chart["datasets"][layer["data"]["name"]] for layer in panel["layer"])
+        assert len(others) == 10
+        assert [row["group"] for row in band] == [row["group"] for row in line] == [f"{i}"]
+    assert chart["resolve"]["scale"]["y"] == "shared", "panels can be compared"
+    assert "9: 5 (0 to 10) in 2023" in picture.alt_text
 
 
 def test_groups_are_drawn_without_values_that_are_suppressed(groups: GroupForecasts) -> None:
