@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from saga.evaluation.fair_contestants import RECALIBRATED
-from saga.evaluation.scoreboard import ABORTED, BACKFILLED, Row, Scoreboard
+from saga.evaluation.scoreboard import ABORTED, BACKFILLED, JUDGED, Row, Scoreboard
 from saga.evaluation.scoring.comparison import BUNDLE_NAME, YEAR, adjust_holm
 
 from saga.errors import UsageError
@@ -57,7 +57,10 @@ def renew(text: str, board: Scoreboard, shipped: Sequence[str]) -> str:
 
 
 def source_line(row: Row, board: Scoreboard, shipped: Sequence[str]) -> str:
-    """The row, its bundle, commit and seed, and how often the contest was judged."""
+    """The row, its bundle, commit and seed, and how often the contest was judged.
+
+    The commands of a judgement that takes up the persons of another contest do not use its seed.
+    """
     bundle = row.get("bundle")
     words = [f"Row `{row['hash'][:SHORT]}`"]
     if row["kind"] == BACKFILLED:
@@ -67,7 +70,9 @@ def source_line(row: Row, board: Scoreboard, shipped: Sequence[str]) -> str:
         other = "" if any(alike[:1]) else f" ({SAME if any(alike) else 'not the shipped one'})"
         words.append(f"bundle `{bundle[:SHORT]}`{other}")
     words += [f"{key} `{row[key][:8]}`" for key in ("commit",) if row.get(key)]
-    words += [f"seed {row['seed']}"] if row.get("seed") is not None else []
+    seed = row.get("seed")
+    if seed is not None and (row["kind"] != JUDGED or str(seed) in row["command"]):
+        words.append(f"seed {seed}")
     attempts = board.attempts(row["contest"])
     failed = sum(r["kind"] == ABORTED for r in board.judgements(row["contest"]))
     if attempts > 1:

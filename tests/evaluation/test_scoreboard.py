@@ -92,7 +92,7 @@ def test_a_contest_is_judged_with_the_seed_of_its_commit_and_every_judgement_sta
     block = "<!-- scoreboard: table first -->\nold\n<!-- end -->"
     shown = renew(block, rows, [])
     assert f"| {seed} | 1 |" in shown
-    assert "judged 2 times" in shown
+    assert f"seed {seed}, judged 2 times" in shown
     (Path.cwd() / "study").write_text("2", encoding="utf-8")
     assert board("judge", "first", "--out", "out4") == 2, "the study is not that of a commit"
     assert "study" in capsys.readouterr().err
@@ -113,6 +113,8 @@ def test_a_check_that_says_no_is_judged_and_one_without_results_is_aborted(
     rows = Scoreboard.read()
     ends = {name: rows.judgements(name)[0]["kind"] for name in ("no", "nothing", "early")}
     assert ends == {"no": "judged", "nothing": ABORTED, "early": ABORTED}
+    shown = renew("<!-- scoreboard: table no -->\n<!-- end -->", rows, [])
+    assert "seed" not in shown, "its commands use none"
 
 
 def test_a_block_of_coverage_has_the_rows_of_everybody_at_that_coverage(tmp_path: Path) -> None:
