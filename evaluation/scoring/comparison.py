@@ -13,7 +13,8 @@ Three two-sided tests, named in the column `test`:
   year, as in Driscoll and Kraay (1998), so that the test accounts for shocks that persons of one
   year share. It has Newey-West weights over h - 1 lags, because errors h years ahead overlap, the
   correction of Harvey, Leybourne and Newbold (1997), and t with T - 1 degrees of freedom. It needs
-  at least 2 h years.
+  at least 2 h years. Newey-West weights make the variance positive, and too small: the correction
+  was derived without them. Equal forecasts are rejected too often the longer h is.
 """
 
 from __future__ import annotations

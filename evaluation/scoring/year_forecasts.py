@@ -27,8 +27,8 @@ class YearForecasts:
         lower: Lower ends (n, H, L) of the sets at COVERAGE, real money, NaN without a set.
         upper: Upper ends of these sets.
         includes_zero: Whether zero belongs to these sets.
-        samples: Real money (n, H, M) if the contestant only has samples. Their scores are the fair
-            ensemble scores, whose expectation does not depend on M.
+        samples: Real money (n, H, M) if the contestant only has samples. Their CRPS is the fair
+            one, whose expectation does not depend on M; that of other scores does.
     """
 
     person_id: NDArray[np.str_]

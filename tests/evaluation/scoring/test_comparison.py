@@ -148,6 +148,21 @@ def test_diebold_mariano_equals_the_textbook_for_one_difference_per_year(horizon
     assert result["p"] == pytest.approx(2 * stats.t.sf(abs(result["t"]), 24))
 
 
+@pytest.mark.parametrize(("horizon", "share"), [(1, 0.01), (2, 0.03), (5, 0.06), (10, 0.09)])
+def test_equal_forecasts_whose_errors_overlap_are_rejected_as_often_as_the_page_says(
+    horizon: int, share: float
+) -> None:
+    rng, years = np.random.default_rng(3), np.arange(1990, 2020)
+    shocks = rng.standard_normal((2_000, len(years) + horizon - 1))
+    rejected = 0
+    for row in shocks:
+        result = diebold_mariano_test(np.convolve(row, np.ones(horizon), "valid"), years, horizon)
+        assert result is not None
+        rejected += result["p"] < 0.01
+    error = np.sqrt(share * (1 - share) / len(shocks))
+    assert rejected / len(shocks) == pytest.approx(share, abs=3 * error)  # docs/how-to/contest.md
+
+
 def test_too_few_years_give_no_test() -> None:
     d = np.random.default_rng(7).normal(size=19)
     assert diebold_mariano_test(d, np.arange(19), 10) is None
