@@ -9,7 +9,8 @@ variance is drift^2 + 0.09 / n, and the degrees of freedom are the number of tho
 The tests of one family and year together have the false-alarm rate ALPHA (Holm 1979). The
 sequential test looks at all years so far: a test martingale, a mixture of likelihood ratios for a
 lasting shift, alarms if it reaches 1 / ALPHA. The probability that it ever does so by chance is at
-most ALPHA (Ville 1939), so it may be looked at each year.
+most ALPHA (Ville 1939), so it may be looked at each year. Thresholds are taken as exact: from few
+calibration persons they have a lasting error, which the tests find, too.
 """
 
 from __future__ import annotations

@@ -57,6 +57,17 @@ def test_false_alarms_stay_at_their_rate(deviation: float) -> None:
         assert ignored / RUNS > 0.2, "without the usual variation every shock is an alarm"
 
 
+def test_thresholds_of_few_persons_alarm_as_often_as_the_page_says() -> None:
+    """docs/how-to/retraining.md: 1,000 calibration persons, 2,000 outcomes a year, ten years."""
+    rng, alarms = np.random.default_rng(3), 0
+    for _ in range(RUNS):
+        threshold = np.sort(rng.random(1_000))[900:910].mean()  # ranks 901 to 910
+        shares = rng.binomial(2_000, 1 - threshold, YEARS) / 2_000
+        martingale = sequential_test([(share, 2_000) for share in shares], DriftScale(0.0, 0))
+        alarms += max(martingale) >= 1 / ALPHA
+    assert alarms / RUNS == pytest.approx(0.5, abs=0.1)
+
+
 def test_drift_is_found_and_told_apart_from_drift_of_a_group() -> None:
     rng, scale = np.random.default_rng(2), DriftScale(0.01, 20)
     lasting = dict.fromkeys(GROUPS, 0.06)
