@@ -54,11 +54,11 @@ _LAST_YEAR, _SHARED_DRIFT = len(TRACKING_RATES) + 1, len(TRACKING_RATES) + 2
 
 
 def stable_step(horizon: int) -> float:
-    """A quarter of the largest step that is stable with a delay of `horizon` years.
+    """A quarter of the largest step that is stable if outcomes arrive a year late.
 
-    An integrator whose feedback arrives `horizon` years late is stable below
+    An integrator whose feedback is `horizon` + 1 years old is stable below
     k = 2 sin(pi / (2 (2 h + 1))) at density one (Levin and May 1976). The step is k / 4; the margin
-    is for outcomes that arrive a year late and for scores that are twice as dense.
+    is for scores that are denser.
     """
     return math.sin(math.pi / (2 * (2 * horizon + 1))) / 2
 

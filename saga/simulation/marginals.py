@@ -291,8 +291,8 @@ def macro_nodes(
 
     At each horizon, draws of the macro process are split at the median of their most variable
     coordinate, repeatedly, into `N_NODES` parts of equal size. A node is the mean of a part, so
-    the nodes have the mean of the draws, and nearly their variance. Without a process there is one
-    node, of zeros.
+    the nodes have the mean of the draws, and less variance (docs/method/marginals.md). Without a
+    process there is one node, of zeros.
     """
     if process is None:
         return np.zeros((n_horizons, 1, PATH_FEATURES)), np.zeros((n_horizons, 1))
