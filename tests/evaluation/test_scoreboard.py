@@ -89,6 +89,8 @@ def test_a_contest_is_judged_with_the_seed_of_its_commit_and_every_judgement_sta
     assert [row["attempt"] for row in rows.judgements("first")] == [1, 2]
     assert rows.result("first")["pages"] == [{"head": ["seed", "n"], "rows": [[str(seed), "1"]]}]
     assert [row["kind"] for row in rows.judgements("second")] == [ABORTED]
+    with pytest.raises(UsageError, match="no result"):
+        rows.result("second")
     block = "<!-- scoreboard: table first -->\nold\n<!-- end -->"
     shown = renew(block, rows, [])
     assert f"| {seed} | 1 |" in shown
@@ -182,8 +184,11 @@ def test_two_judgements_at_once_make_one_chain(tmp_path: Path) -> None:
     assert [row["contest"] for row in rows] == ["a", "b", "a"]
 
 
-def test_the_rows_of_the_repository_are_whole() -> None:
-    assert len(Scoreboard.read(ROOT / FILE).rows) > 50
+def test_the_rows_of_the_repository_are_whole_and_seeds_are_those_of_commits() -> None:
+    rows = Scoreboard.read(ROOT / FILE).rows
+    assert len(rows) > 50
+    seeds = [(row["seed"], seed_of(row["commit"])) for row in rows if row["kind"] == "contest"]
+    assert all(announced == of_commit for announced, of_commit in seeds)
 
 
 def test_pages_name_bundles_of_the_scoreboard_and_say_which_are_not_shipped() -> None:

@@ -125,10 +125,11 @@ PASTS: dict[str, tuple[dict[int, float | None], float | None, float, float]] = {
 def test_a_sum_over_unknown_years_is_unknown_unless_they_are_filled(name: str) -> None:
     amounts, *sums = PASTS[name]
     rows = [("p0", 1980 + age, 1980, amount) for age, amount in amounts.items()]
-    panel = panel_of(rows)
+    others = [(name, 1980 + age, 1980, 1e6) for name in ("o", "q") for age in range(20, 26)]
+    panel = panel_of([*rows, *others])
     paths = Paths(np.array(["p0"]), np.array([1980]), np.array([2005]), np.zeros((1, 1, 2), "f4"))
     for how, expected in zip(get_args(UnknownYears), sums, strict=True):
-        past = past_years(panel, 20, how)
+        past = past_years(panel, 20, how).filter(person_id="p0")
         assert past["since"].to_list() == list(range(6))
         (value,) = observed_past(past, paths, rate=0)
         assert value == (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -73,6 +74,15 @@ def test_the_seed_decides_what_is_drawn(
     first, same, *others = (forecaster.run(request_, panel, d).table for d in all_draws)
     assert first.equals(same)
     assert {first.equals(other) for other in others} == {isinstance(request_, ForecastRequest)}
+
+
+def test_who_has_an_unknown_past_is_not_in_the_distribution(
+    forecaster: Forecaster, panel: Panel
+) -> None:
+    lifetimes = forecaster.lifetime(panel, LifetimeRequest(to_age=50, from_age=20), DRAWS)
+    assert np.isnan(lifetimes.values).any(axis=1).tolist() == [True, True, True, False, True]
+    mean = lifetimes.population.filter(statistic="mean")["value"].item()
+    assert mean == pytest.approx(lifetimes.values[3].mean(), abs=1)
 
 
 @every_request

@@ -83,6 +83,10 @@ def test_the_fit_recovers_a_known_process() -> None:
     fitted = MacroProcess.fit(MacroHistory(1900, values), ridge=0.0, max_radius=1.0)
     standard_error = scale[:, None] / x.std(0)[None, :] / np.sqrt(len(x)) / np.sqrt(1 - 0.9**2)
     assert (np.abs(fitted.transition - a) < 5 * standard_error).all()
+    apart = state - fitted.mean
+    residual = apart[1:] - apart[:-1] @ fitted.transition.T
+    covariance = residual.T @ residual / (len(residual) - 4)  # each series has four coefficients
+    np.testing.assert_allclose(fitted.innovation @ fitted.innovation.T, covariance, rtol=1e-6)
 
 
 def test_long_futures_stay_in_the_range_of_history() -> None:

@@ -129,6 +129,10 @@ def test_without_another_cell_the_margin_is_hidden_too() -> None:
     persons = with_margins(np.array([4.0, 0]))
     hidden, _ = suppress([persons], persons > 0, PROTECTION)
     assert hidden.tolist() == [True, False, True], "an empty cell hides nothing"
+    persons = with_margins(np.array([[4.0, 50], [50, 0], [0, 50]]))
+    before = np.pad(np.ones((3, 2), dtype=np.bool_), (0, 1))
+    hidden, _ = suppress([persons], persons == 4, PROTECTION, before)
+    assert (hidden & ~before).any(), "nor does one that was hidden before"
     total = np.array(4.0)  # of a table without groups
     assert suppress([total], total > 0, PROTECTION) == (np.array(True), {})
 
@@ -138,6 +142,8 @@ def test_the_rules_find_small_and_dominated_cells() -> None:
     even = np.ones(20)
     assert rules.unsafe_reason(20, even) is None
     assert rules.unsafe_reason(4, even[:4]) == "minimum"
+    assert rules.unsafe_reason(5, even[:5]) is None
+    assert rules.unsafe_reason(22, np.concatenate([even, [40, 40]])) is None  # 0.8 exactly
     assert rules.unsafe_reason(20, np.concatenate([even[:18], [50, 50]])) == "dominance"
     assert rules.unsafe_reason(0, even[:0]) is None
     assert rules.unsafe_reason(20, np.zeros(20)) is None

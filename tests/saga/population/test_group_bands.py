@@ -23,7 +23,13 @@ from saga.population.cell_statistics import (
     PersonPaths,
     earnings_classes,
 )
-from saga.population.group_bands import GroupBand, band, chance_below_zero
+from saga.population.group_bands import (
+    GroupBand,
+    band,
+    central_range,
+    chance_below_zero,
+    error_of_persons,
+)
 
 
 def _statistics(
@@ -163,6 +169,19 @@ def test_bands_contain_90_percent_of_outcomes_and_parts_are_the_truth(
     for found, true, rise in zip(variances, truth, rises, strict=True):
         assert found == pytest.approx(true, rel=4 * rise * np.sqrt(2 / 98 / WORLDS) + 0.01)
     assert {b.sd_model for b in bands} == {None}
+
+
+def test_what_persons_differ_in_is_the_same_with_few_paths() -> None:
+    rng = np.random.default_rng(6)
+    few = [_band_of_mean(_world(rng)[0][:, :9], LARGE).sd_persons for _ in range(WORLDS)]
+    found, true = float(np.mean(np.array(few, dtype=float) ** 2)), OF_PERSON**2 / PERSONS
+    assert found == pytest.approx(true, rel=5 * np.sqrt(2 / 98 / WORLDS) + 0.01)
+
+
+def test_the_range_and_the_variance_are_unbiased_for_small_numbers() -> None:
+    """One more value has 20 places among 19, of which 18 are inside; of two groups n - 1 is 1."""
+    assert central_range(np.arange(1.0, 20)) == (1.0, 19.0)
+    assert error_of_persons(PathStatistic(np.zeros(1), np.array([[1.0], [-1.0]]))) == 2
 
 
 def test_the_chance_of_an_event_is_that_of_the_known_normal() -> None:
