@@ -130,7 +130,7 @@ def _tabulate(
     table = make_tables(population, request, rules, transition_years=None).statistics
     provenance = population.provenance(request, rules)
     warnings = [w for run in (scored, *of_reference) for w in run.totals["warnings"]]
-    warnings += warning_dicts(population.warnings(rules))
+    warnings += warning_dicts(population.warnings(request, rules))
     provenance |= {"warnings": [w for i, w in enumerate(warnings) if w not in warnings[:i]]}
     content = encode_table(table, PARQUET, provenance)
     commit(folder.result, lambda path: path.write_bytes(content))

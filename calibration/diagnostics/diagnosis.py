@@ -90,7 +90,8 @@ def diagnose(
     Args:
         forecaster: The bundle that is judged.
         panel: Records with outcomes.
-        horizons: Years ahead to judge.
+        horizons: Years ahead to judge. Where nobody has a record so far ahead, as in a panel of
+            every second year, the next that somebody has is judged.
         draws: Paths and seed.
         persons: Number of test persons, chosen by key; None: all.
         min_persons: Fewest persons behind a figure.
@@ -105,6 +106,12 @@ def diagnose(
     end, calibrator = last_year(panel), forecaster.calibrator
     people, origins = _draw_test_origins(panel, draws.seed, end, persons)
     records = history(people, origins)
+    at_origin = pl.DataFrame({"person_id": origins.person_id, "origin": origins.year})
+    known = people.frame.drop_nulls("earnings").join(at_origin, on="person_id")
+    distances = known.select(pl.col("year") - pl.col("origin"))["year"].unique().to_list()
+    horizons = sorted(
+        {min((d for d in distances if h <= d <= MAX_HORIZON), default=h) for h in horizons}
+    )
     outcomes = realised_earnings(people, origins, range(1, max(horizons) + 1), end=end)
     macro, training = forecaster.realised_macro(panel, end), persons_of(panel, "train")
     grouping = calibrator.grouping or Grouping.fit(panel.only(training))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -126,25 +126,34 @@ def calibrate(
             command=command_line(ctx),
             progress=progress,
         )
-    reach = Forecaster(calibrated).calibrator.furthest_horizons
+    reach = Forecaster(calibrated).calibrator.tested_horizons
     report = {
         "out": calibrated.path,
         "bundle": calibrated.digest,
-        "reach": {f"{coverage:g}": years for coverage, years in reach.items()},
+        "reach": {f"{coverage:g}": horizons for coverage, horizons in reach.items()},
         "calibration": calibrated.calibration_digest,
         "method": calibrated.metrics["calibration"]["method"],
         "parents": calibrated.manifest["parents"],
     }
-    none = "none (too few persons)"
-    intervals = ", ".join(
-        f"{coverage:.0%} " + (f"to {count(years, 'year')} ahead" if years else none)
-        for coverage, years in reach.items()
+    intervals = "; ".join(
+        f"{coverage:.0%} {_describe_reach(horizons)}" for coverage, horizons in reach.items()
     )
     console.result(
         f"Calibrated {calibrated.path}: digest {calibrated.digest[:12]}. Intervals: {intervals}.",
         report,
         as_json=as_json,
     )
+
+
+def _describe_reach(horizons: Sequence[int]) -> str:
+    """The years ahead that have intervals; a panel with gaps may lack some."""
+    from saga.pages.format import listed
+
+    if not horizons:
+        return "none (too few persons)"
+    if len(horizons) == horizons[-1]:
+        return f"to {count(horizons[-1], 'year')} ahead"
+    return f"{listed(map(str, horizons))} years ahead"
 
 
 def deliver(

@@ -116,7 +116,7 @@ def tables(
     if dynamics:
         careers = dynamics_table(population.paths, population.records, minimum)
         results = replace(results, dynamics=careers)
-    warnings = show_warnings(population.warnings(rules))
+    warnings = show_warnings(population.warnings(request, rules))
     provenance = population.provenance(request, rules)
     provenance |= {"warnings": warnings, "code_version": current_version()}
     write_files(results, out, provenance)

@@ -179,17 +179,14 @@ class Calibrator:
         return [not has_set.isdisjoint(shares[:1]) for shares in higher]
 
     @property
-    def furthest_horizons(self) -> dict[float, int]:
-        """Coverage -> furthest horizon whose guarantee is "assumption"; 0 without one."""
+    def tested_horizons(self) -> dict[float, list[int]]:
+        """Coverage -> the horizons whose guarantee is "assumption"."""
         return {
-            share: max(
-                (
-                    h
-                    for h in self.thresholds.horizons
-                    if self.thresholds.guarantee_at(h, share) == "assumption"
-                ),
-                default=0,
-            )
+            share: [
+                h
+                for h in self.thresholds.horizons
+                if self.thresholds.guarantee_at(h, share) == "assumption"
+            ]
             for share in self.coverage
         }
 

@@ -90,7 +90,7 @@ def tabulate(
     of_groups = replace(
         paths,
         table=tables.statistics,
-        warnings=(*paths.warnings, *population.warnings(rules)),
+        warnings=(*paths.warnings, *population.warnings(request, rules)),
         provenance=population.provenance(request, rules),
     )
     return GroupForecasts(**vars(of_groups))

@@ -114,12 +114,12 @@ class Population:
             "rules": rules.describe(),
         }
 
-    def warnings(self, rules: DisclosureRules) -> list[ForecastWarning]:
+    def warnings(self, request: PopulationRequest, rules: DisclosureRules) -> list[ForecastWarning]:
         """How many records end in another year than the one before the tables.
 
-        Also how many persons have a weight and no paths.
+        Also how many persons have a weight and no paths, and that tables end before they should.
         """
-        year = self.paths.full_years[0] - 1
+        year, end = self.paths.full_years[0] - 1, self.paths.full_years[-1]
         last = self.paths.spans["first"] - 1
         sides = {
             "before": (last < year, "They are in the figures of all years"),
@@ -138,6 +138,9 @@ class Population:
             others = rules.published_persons(self.n_others)
             message = f"The weights of {others} persons change nothing: they have no paths."
             warnings.append(ForecastWarning("no-effect", message, option="weights"))
+        if request.until is not None and request.until > end:
+            message = f"The tables end in {end}: nobody has a simulated year after it."
+            warnings.append(ForecastWarning("no-effect", message, option="until"))
         return warnings
 
     def sd_model(

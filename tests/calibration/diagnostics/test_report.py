@@ -18,6 +18,7 @@ from zipfile import ZipFile
 import polars as pl
 import pytest
 from saga.api.settings import Settings
+from saga.calibration.diagnostics.diagnosis import diagnose
 from saga.calibration.diagnostics.example_persons import draw_example_persons, invent_persons
 from saga.calibration.diagnostics.verdicts import MIN_VERDICT_PERSONS, MISS, POWER
 
@@ -25,10 +26,12 @@ from saga.bundle import Bundle
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.diagnostics_tables import STATUSES, TABLES, Diagnostics
+from saga.forecaster import Forecaster
 from saga.pages.format import listed, percent, short_percent
 from saga.pages.layout import MARK
 from saga.pages.report import SHORT_ANSWERS, make_brief, render_report, years_ahead
 from saga.pages.uses import decide_uses
+from saga.requests import Draws
 from saga.summaries import count
 from tests.command_line import answer, done, refusal
 
@@ -373,6 +376,16 @@ def test_from_panel_to_bundle_to_page_and_service(
                 assert f"{served.text}<!-- {MARK} -->\n" == plain.read_text(encoding="utf-8")
             else:
                 assert served.json()["type"] == "urn:saga:problem:no-diagnostics"
+
+
+def test_years_ahead_that_a_panel_with_gaps_lacks_give_way_to_the_next(
+    tiny_bundle: Path, register_panel: Panel
+) -> None:
+    frame = register_panel.frame.filter(pl.col("year") % 2 == 0)
+    forecaster = Forecaster.load(tiny_bundle, threads=1)
+    asked = {"horizons": (1, 5, 10), "draws": Draws(4), "persons": 40, "min_persons": 1}
+    judged = diagnose(forecaster, register_panel.with_frame(frame), **asked)
+    assert set(judged["coverage"]["horizon"]) == {2, 6, 10}
 
 
 def test_persons_of_a_real_panel_are_never_drawn(register_panel: Panel) -> None:

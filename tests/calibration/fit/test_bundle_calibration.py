@@ -13,6 +13,7 @@ from saga.calibration.fit.cqr import fit_cqr
 from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 
 from saga.bundle import Bundle
+from saga.cli.calibrate_commands import _describe_reach
 from saga.conformal.calibration_table import SCHEMA
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families import FAMILIES
@@ -51,6 +52,22 @@ def test_each_kind_of_row_changes_what_is_read(everything: Calibrator) -> None:
     cqr = fit_cqr(*draw_world(300, 42)).to_table()
     assert set(cqr["kind"]) == {"cqr", "origin_years"}
     assert Calibrator.from_table(cqr).to_table().equals(cqr)
+
+
+@pytest.mark.parametrize(
+    ("horizons", "told"),
+    [
+        ([], "none (too few persons)"),
+        ([1], "to 1 year ahead"),
+        ([1, 2, 3], "to 3 years ahead"),
+        ([2, 4, 6], "2, 4 and 6 years ahead"),  # a panel of every second year
+        ([1, 2, 5], "1, 2 and 5 years ahead"),
+    ],
+)
+def test_the_years_ahead_with_intervals_are_told_as_they_are(
+    horizons: list[int], told: str
+) -> None:
+    assert _describe_reach(horizons) == told
 
 
 def test_a_table_of_another_form_is_refused(everything: Calibrator) -> None:

@@ -467,6 +467,16 @@ def test_an_event_about_the_records_moves_no_year_of_the_tables(
     assert set(headings[0]) == {"2023", "2024"}
 
 
+def test_tables_that_end_before_the_asked_year_say_so(
+    scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    line = ("tables", scored, "--panel", panel, "--until 2199", "--out", tmp_path / "out")
+    said = answer(*line)
+    (told,) = [warning for warning in said["warnings"] if warning.get("option") == "until"]
+    assert told["message"].startswith(f"The tables end in {said['years'][1]}: ")
+    assert told["message"] in (tmp_path / "out" / "tables.html").read_text()
+
+
 @pytest.mark.parametrize(
     "changed", [{"year": "2021", "earnings": ""}, {"year": "2021", "person_id": "x"}]
 )
