@@ -61,9 +61,12 @@ _UNION_TAGS |= {"<prices>": ", or a year", "<scenario>": ", or a list of years a
 _RULES: dict[str, tuple[str, str]] = {
     "missing": ("A required entry is missing", "Add it"),
     "extra_forbidden": ("This entry is not known here", "Remove it or correct its name; {allowed}"),
-    "float_type": ("This must be a number", "Send a JSON number"),
-    "int_type": ("This must be a whole number", "Send a JSON number without decimals"),
-    "bool_type": ("This must be true or false", "Send a JSON true or false"),
+    "float_type": ("This must be a number", "Send a number, in JSON without quotes"),
+    "int_type": (
+        "This must be a whole number",
+        "Send a number without decimals; in JSON without quotes, several in a query as 1,5,10",
+    ),
+    "bool_type": ("This must be true or false", "Send true or false, in JSON without quotes"),
     "string_type": ("This must be text", "Send a JSON string"),
     "list_type": ("This must be a list", "Send a JSON array"),
     "model_type": ("This must be an object", "Send a JSON object"),

@@ -532,10 +532,11 @@ class PopulationRequest:
     def __post_init__(self) -> None:
         _check(self)
         object.__setattr__(self, "inflow", entrants_from(self.inflow))
-        for name in ("by", "compare", "events"):
+        examples = {"by": "sex", "compare": "male/female", "events": "mean female 2030 < in 2022"}
+        for name, example in examples.items():
             texts = getattr(self, name)
             if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-                raise UsageError(f"{name} is a list of texts.")
+                raise UsageError(f"{name} is a list of texts, such as ['{example}'].")
             if name == "events":
                 _ = [GroupEvent.of(text) for text in texts]
             if twice := [text for text in texts if list(texts).count(text) > 1]:
@@ -628,7 +629,7 @@ def _check(request: "Draws | Request | PopulationRequest") -> None:
             object.__setattr__(request, name, _distinct(name, value, number, option))
         elif kind is bool:
             if not isinstance(value, bool):
-                raise UsageError(f"{name} is True or False, not a {type(value).__name__}.")
+                raise UsageError(f"{name} is True or False, not of type {type(value).__name__}.")
         elif kind in (int, float) or (kind == int | None and value is not None):
             _check_number(name, value, Real if kind is float else Integral, option)
         elif get_origin(kind) is Literal and value not in get_args(kind):
@@ -641,7 +642,7 @@ def _check(request: "Draws | Request | PopulationRequest") -> None:
 def _check_number(name: str, value: float, kind: type, option: Option) -> None:
     whole = "whole " if kind is Integral else ""
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise UsageError(f"{name} is a {whole}number, not a {type(value).__name__}.")
+        raise UsageError(f"{name} is a {whole}number, not of type {type(value).__name__}.")
     if not option.allows(value):
         message = f"{name} is a {whole}number {option.range}, not {value}. {option.hint}"
         raise UsageError(message.strip())

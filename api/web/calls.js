@@ -10,7 +10,7 @@ const SHAPE = "urn:saga:problem:request"; // a request that a form makes of what
 /** An answer that is an error: its status, its kind, and the lines to show. */
 export class CallError extends Error {
   constructor(status, document) {
-    super(document.type === SHAPE ? "A value of the record has the wrong form." : document.title ?? "The service does not answer");
+    super(document.type === SHAPE ? "A value has the wrong form." : document.title ?? "The service does not answer");
     this.status = status;
     this.kind = document.type;
     const problems = document.problems ?? [];

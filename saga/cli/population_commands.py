@@ -187,7 +187,8 @@ def _show_sums(statistics: pl.DataFrame, request: PopulationRequest, unit: str, 
                 console.table(table, heading, shown, short)
     if shown_years(years) != years:
         console.result(
-            f"All years, with all digits: the rows of the statistic total in {out}/statistics.csv.",
+            "All years, with all digits: the rows of the statistic total in "
+            f"{out.rstrip('/')}/statistics.csv.",
             {},
             as_json=False,
         )

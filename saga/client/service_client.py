@@ -344,7 +344,7 @@ def query(
 def _job_options(request: Request | PopulationRequest, sending: Sending) -> dict[str, object]:
     if not isinstance(request, tuple(JOB_REQUESTS.values())):
         kinds = ", ".join(kind.__name__ for kind in JOB_REQUESTS.values())
-        raise UsageError(f"request is one of {kinds}, not a {type(request).__name__}.")
+        raise UsageError(f"request is one of {kinds}, not of type {type(request).__name__}.")
     check_type("sending", sending, Sending, "Sending(origin=2015)")
     return {
         "product": None if request.product == "forecasts" else request.product,

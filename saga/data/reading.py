@@ -567,7 +567,7 @@ def _check_options(
     for name, year in (("prices", prices), ("origin", origin)):
         if year is not None and (not isinstance(year, int | np.integer) or year is True):
             raise UsageError(
-                f"{name} is a year such as 2022, or None; not a {type(year).__name__}."
+                f"{name} is a year such as 2022, or None; not of type {type(year).__name__}."
             )
     if on_error not in ("fail", "drop"):
         raise UsageError.of(

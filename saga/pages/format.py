@@ -99,8 +99,9 @@ def unit_of(largest: float) -> tuple[float, str]:
 
 
 def short(value: float) -> str:
-    """A number with three significant digits: 612.52 -> "613", 4.7 -> "4.7"."""
-    return f"{Decimal(repr(three_digits(value) or 0.0)).normalize():,f}"
+    """A number with three significant digits: 612.52 -> "613", 42.0 -> "42.0"; 0 -> "0"."""
+    rounded = Decimal(repr(three_digits(value)))
+    return f"{rounded:,.{max(0, 2 - rounded.adjusted())}f}" if value else "0"
 
 
 def signed(amount: float) -> str:

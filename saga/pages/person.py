@@ -188,7 +188,9 @@ def choose_person(person_ids: pl.Series, person_id: str | None) -> str:
     """
     persons = person_ids.unique()
     if person_id is not None and not isinstance(person_id, str):
-        raise UsageError(f"A person_id is a text such as '0001', not a {type(person_id).__name__}.")
+        raise UsageError(
+            f"A person_id is a text such as '0001', not of type {type(person_id).__name__}."
+        )
     if person_id is None:
         if len(persons) != 1:
             raise UsageError(

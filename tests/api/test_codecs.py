@@ -271,6 +271,13 @@ def test_invalid_query_parameters_are_problems(query: list[tuple[str, str]]) -> 
     assert problem.column == query[0][0]
 
 
+@pytest.mark.parametrize("horizons", ["1-5", "1 5", "1.5", "1,,5"])
+def test_the_fix_of_a_list_in_a_query_shows_a_list(horizons: str) -> None:
+    query = [("horizons", horizons)]
+    problem = problem_of(parse_table, b"", PARQUET, query, ForecastOptions, 10)
+    assert "in a query as 1,5,10" in problem.fix
+
+
 def test_an_entry_that_is_given_twice_is_refused_at_any_depth(person: Person) -> None:
     text = json.dumps({"persons": [person()], "seed": 1})
     for once, twice in (('"seed": 1', '"seed": 1, "seed": 1'), ('"sex"', '"sex": "male", "sex"')):

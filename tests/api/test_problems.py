@@ -87,7 +87,7 @@ def test_a_wrong_shape_is_reported_with_person_year_column_and_count() -> None:
         "earnings",
         2,
     )
-    assert problem.fix == "Send a JSON number, or null for unknown"
+    assert problem.fix == "Send a number, in JSON without quotes, or null for unknown"
     assert "SENTINEL" not in str(problem)
 
 
@@ -102,7 +102,7 @@ def test_a_wrong_shape_is_reported_with_person_year_column_and_count() -> None:
             "extra_forbidden",
             "GET /v1/variables",
         ),
-        ({"prices": "2022"}, "prices", "int_type", "a JSON number"),
+        ({"prices": "2022"}, "prices", "int_type", "in JSON without quotes"),
         ({"prices": "real"}, "prices", "literal_error", "'nominal', or a year"),
         ({"scenario": "crisis"}, "scenario", "literal_error", "'high-growth', or a list of"),
         ({"scenario": [{"year": 1}]}, "scenario.year", "greater_than_equal", "1900"),
@@ -113,7 +113,7 @@ def test_a_wrong_shape_is_reported_with_person_year_column_and_count() -> None:
             "string_too_short",
             "1 or more characters",
         ),
-        ({"coverage": [None]}, "coverage", "float_type", "Send a JSON number"),
+        ({"coverage": [None]}, "coverage", "float_type", "Send a number"),
     ],
 )
 def test_the_fix_fits_what_was_sent(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from saga.bundle import default_bundle
 from saga.cli.options import read_fractions, read_prices, read_whole_numbers
 from saga.errors import UsageError
-from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest
+from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, PopulationRequest
 
 
 def horizons_of(text: str) -> object:
@@ -153,6 +153,16 @@ def test_a_value_of_another_type_or_out_of_its_range_is_refused(
 ) -> None:
     with pytest.raises(UsageError):
         kind(**{entry: value})
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "example"),
+    [("by", "sex", "['sex']"), ("compare", "male/female", "['male/female']"), ("by", [1], "[")],
+)
+def test_a_list_of_texts_is_shown_by_an_example(entry: str, value: object, example: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        PopulationRequest(**{entry: value})  # type: ignore[arg-type]
+    assert f"{entry} is a list of texts, such as {example}" in str(caught.value)
 
 
 def test_help_shows_what_options_mean_and_no_machinery() -> None:

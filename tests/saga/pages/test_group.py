@@ -121,6 +121,6 @@ def test_amounts_have_three_digits_of_a_unit_that_fits_the_largest() -> None:
     for largest, scale in ((0.0, 1), (99_999.0, 1), (1e5, 1e3), (729_622_300.0, 1e6), (2e12, 1e9)):
         assert unit_of(largest)[0] == scale
         assert unit_of(-largest)[0] == scale
-    texts = {612.5232: "613", 4.7: "4.7", 1389.3: "1,390", -0.5: "-0.5", 0.0: "0", 20.0: "20"}
+    texts = {612.5232: "613", 4.7: "4.70", 1389.3: "1,390", -0.5: "-0.500", 0.0: "0", 20.0: "20.0"}
     assert {value: short(value) for value in texts} == texts
     assert short(-0.0) == "0"

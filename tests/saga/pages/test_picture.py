@@ -84,8 +84,8 @@ def test_rows_that_are_printed_name_group_statistic_and_value(groups: GroupForec
 def test_the_title_and_the_lines_name_the_groups(groups: GroupForecasts) -> None:
     chart = groups.plot().chart.to_dict()
     assert chart["title"]["text"] == [
-        "female: 3.25 in 2023, 3.25 (0.9 to 9.9) in 2024",
-        "male: 4.5 (0.9 to 9.9) in 2023",
+        "female: 3.25 in 2023, 3.25 (0.900 to 9.90) in 2024",
+        "male: 4.50 (0.900 to 9.90) in 2023",
     ]
     (rows,) = chart["datasets"].values()
     places = [row["place"] for row in rows if row["place"] is not None]
@@ -119,12 +119,12 @@ def test_of_many_groups_each_has_a_panel_with_the_others_in_grey(
     chart = picture.chart.to_dict()
     assert len(chart["concat"]) == 10
     for i, panel in enumerate(chart["concat"]):
-        assert panel["title"]["text"] == [f"{i}", "5 (0 to 10) in 2023"]
+        assert panel["title"]["text"] == [f"{i}", "5.00 (0 to 10.0) in 2023"]
         others, band, line = (chart["datasets"][layer["data"]["name"]] for layer in panel["layer"])
         assert len(others) == 10
         assert [row["group"] for row in band] == [row["group"] for row in line] == [f"{i}"]
     assert chart["resolve"]["scale"]["y"] == "shared", "panels can be compared"
-    assert "9: 5 (0 to 10) in 2023" in picture.alt_text
+    assert "9: 5.00 (0 to 10.0) in 2023" in picture.alt_text
 
 
 def test_groups_are_drawn_without_values_that_are_suppressed(groups: GroupForecasts) -> None:
