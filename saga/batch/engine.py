@@ -13,18 +13,19 @@ import json
 import multiprocessing
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 
 from saga.batch.partitions import Partitions, plan, stage
+from saga.batch.products import ProductComputation, Recipe
 from saga.batch.run_folder import (
     RUN,
     ScoreReport,
@@ -42,7 +43,6 @@ from saga.data.reading import Source
 from saga.errors import InputError, SagaError, UsageError
 from saga.files.atomic import digest_json
 from saga.files.folders import Folder, open_folder, open_place, put_json, read_json_of
-from saga.forecast_results import Result
 from saga.forecast_warnings import warning_dicts
 from saga.machine import cpu_count, keep_freed_memory
 from saga.requests import Progress
@@ -53,46 +53,13 @@ _PARTITIONS = 250  # enough for shards and workers that differ in speed
 _FEW_PERSONS = 500  # fewer are not worth a part of their own
 
 
-class Computation(Protocol):
-    """Computes the rows of one partition."""
-
-    @property
-    def concurrent(self) -> bool:
-        """Whether several threads may compute partitions at the same time."""
-        ...
-
-    def ineligible(self, panel: Panel) -> Mapping[str, str]:
-        """The persons that cannot be forecast -> the rule that excludes them."""
-        ...
-
-    def compute(self, panel: Panel) -> Result:
-        """The result of a panel of eligible persons; its rows are sorted by person."""
-        ...
-
-
-class BatchRecipe(Protocol):
-    """Describes a product. Each worker process receives a pickled copy and opens it."""
-
-    def describe(self) -> Mapping[str, Any]:
-        """Everything besides the source on which the rows depend, as JSON values."""
-        ...
-
-    def largest_partition(self) -> int:
-        """How many persons of one partition have room in memory."""
-        ...
-
-    def open(self) -> Computation:
-        """Load the bundle or whatever else the computation needs."""
-        ...
-
-
 @dataclass(frozen=True)
 class BatchRun:
     """One batch run; `digest` identifies its description."""
 
     digest: str
     source: Source
-    recipe: BatchRecipe
+    recipe: Recipe
     partitions: Partitions
 
     @property
@@ -121,7 +88,7 @@ class PartitionWriter:
     run: BatchRun
 
     @cached_property
-    def computation(self) -> Computation:
+    def computation(self) -> ProductComputation:
         """The opened recipe.
 
         Raises UsageError if it opens another bundle than the run began with, because it was
@@ -228,7 +195,7 @@ def compute_locally(
 def score(
     source: str | Path | Source,
     out_dir: str | Path,
-    recipe: BatchRecipe,
+    recipe: Recipe,
     *,
     workers: int | None = None,
     persons_per_partition: int | None = None,
@@ -245,7 +212,7 @@ def score(
         source: A file or folder of any size, or its URL in an object store; a `Source` also says
             how to read it.
         out_dir: Path or URL of the parts, empty or of a run with the same arguments.
-        recipe: The product, usually a `Recipe`.
+        recipe: The product, and everything on which its rows depend besides the persons.
         workers: Number of processes; the rows do not depend on it. More than one needs
             `if __name__ == "__main__"` in a script. None means threads of this process, one per
             core; Ray then has one process.
@@ -295,7 +262,7 @@ def score(
         return report
 
 
-def _partition_size(recipe: BatchRecipe, stated: int | None, persons: int) -> int:
+def _partition_size(recipe: Recipe, stated: int | None, persons: int) -> int:
     """Persons of a partition: as stated, or chosen for `persons` in all.
 
     The choice depends on the input and the recipe, not on machines, so that any engine can continue

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from saga.batch.products import ProductComputation, Recipe
 from saga.data.panel import Panel
 from saga.errors import BundleError
 from saga.forecast_results import Result
@@ -20,13 +22,14 @@ from saga.keyed_random import uniform_each
 
 
 @dataclass(frozen=True)
-class Carry:
-    """Two rows per person.
+class Carry(Recipe):
+    """Two rows per person, without a bundle.
 
     `seconds` is the time that a partition takes; `fault` is a person that the product loses, or
     "open" for an error when it is opened, or "die" for a process that ends in its work.
     """
 
+    bundle: str | Path = ""
     seed: int = 0
     seconds: float = 0.0
     fault: str = ""
@@ -43,9 +46,9 @@ class Carry:
         return CarryComputation(self)
 
 
-class CarryComputation:
+class CarryComputation(ProductComputation):
     def __init__(self, recipe: Carry) -> None:
-        self.recipe = recipe
+        self.carried = recipe
 
     def ineligible(self, panel: Panel) -> dict[str, str]:
         last = panel.frame.group_by("person_id").agg(pl.col("earnings").is_not_null().any())
@@ -56,14 +59,14 @@ class CarryComputation:
         return True
 
     def compute(self, panel: Panel) -> Result:
-        time.sleep(self.recipe.seconds)
-        if self.recipe.fault == "die":
+        time.sleep(self.carried.seconds)
+        if self.carried.fault == "die":
             os._exit(1)
         last = panel.frame.group_by("person_id", maintain_order=True).agg(
             pl.col("earnings").drop_nulls().last()
         )
-        last = last.filter(pl.col("person_id") != self.recipe.fault)
-        noise = pl.Series("noise", uniform_each(last["person_id"], "carry", self.recipe.seed))
+        last = last.filter(pl.col("person_id") != self.carried.fault)
+        noise = pl.Series("noise", uniform_each(last["person_id"], "carry", self.carried.seed))
         table = last.with_columns(noise, horizon=pl.lit([1, 2])).explode("horizon")
         rows = table.select(
             "person_id",
@@ -71,4 +74,4 @@ class CarryComputation:
             mean=pl.col("earnings") * (1 + pl.col("noise")) / pl.col("horizon"),
         )
         warning = ForecastWarning("unit", "The amounts are small.", count=len(panel.persons()))
-        return Result(rows, (warning,), panel, {"seed": self.recipe.seed})
+        return Result(rows, (warning,), panel, {"seed": self.carried.seed})
