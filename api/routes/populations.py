@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Literal
+from functools import partial
 
 import polars as pl
 from fastapi import APIRouter, Request, Response
@@ -20,8 +20,6 @@ from saga.forecast_results import Result
 from saga.plans.plan import PieceOutput
 from saga.population.group_forecast import tabulate
 from saga.population.inflow import max_careers
-
-_Tables = Literal["year", "rest"]  # a piece of the tables
 
 router = APIRouter(prefix="/v1", tags=["populations"])
 
@@ -82,21 +80,21 @@ async def post_populations(request: Request) -> Response:
 
         steps = tables()
 
-        def compute(parts: list[Panel | _Tables]) -> list[object]:
-            """The paths of a piece, or then a year of the tables, or what is left of them."""
-            if isinstance(parts[0], Panel):
-                computed.append([each.compute(parts[0]) for each in plans])
-                return [None]
-            if parts[0] == "year":
-                return [next(steps, None)]
-            return [next((each for each in steps if isinstance(each, Result)), None)]
+        def simulate(piece: Panel) -> None:
+            computed.append([each.compute(piece) for each in plans])
+
+        def finish() -> Result | None:
+            """The tables, after what is left of their steps; None if they are made already."""
+            return next((each for each in steps if isinstance(each, Result)), None)
 
         largest = budget.PIECE_PATH_YEARS // (n_paths * n_simulated)
-        pieces: list[Panel | _Tables] = [*plan.pieces(max(1, largest))]
-        pieces += ["year"] * n_years
-        outputs = await service.queue.run(
-            request, ticket, Work([*pieces, "rest"], compute, len(plans) * size)
-        )
+        pieces: list[Callable[[], object]] = [
+            *(partial(simulate, piece) for piece in plan.pieces(max(1, largest))),
+            *[partial(next, steps, None)] * n_years,
+            finish,
+        ]
+        work = Work(pieces, lambda parts: [piece() for piece in parts], len(plans) * size)
+        outputs = await service.queue.run(request, ticket, work)
         groups = next(each for each in outputs if isinstance(each, Result))
         service.count_computed("populations", n_persons, n_paths, n_simulated)
         return groups, lambda: _groups_json(groups.table)
