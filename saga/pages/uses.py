@@ -13,6 +13,7 @@ from saga.pages.format import money, short_percent
 
 TOO_FEW = "Too few persons were judged to tell."
 YEARS = 5  # the questions are about forecasts so many years ahead
+_Row = Mapping[str, Any]  # of a table of the diagnostics
 ANSWERS = {"holds": "Yes", "watch": "With care", "fails": "No", "unclear": "Not known"}
 
 
@@ -24,16 +25,6 @@ class Use:
     answer: str
     status: str
     reason: str
-
-
-@dataclass(frozen=True)
-class _Figures:
-    """The rows of the diagnostics that answers are read from, at one horizon and coverage."""
-
-    totals: Mapping[str, Any] | None  # of everybody
-    width: Mapping[str, Any] | None
-    rule: Mapping[str, Any] | None  # "same as last year", compared with the intervals
-    statuses: Mapping[str, str]
 
 
 def decide_uses(
@@ -50,26 +41,24 @@ def decide_uses(
     verdicts = tables["verdicts"]
     h = min(verdicts["horizon"].unique().to_list(), key=lambda each: (abs(each - YEARS), each))
     everybody = {"grouping": ALL, "coverage": coverage}
-    figures = _Figures(
-        _first(tables["sums"].filter(horizon=h, grouping=ALL)),
-        _first(tables["widths"].filter(horizon=h, **everybody)),
-        _first(tables["efficiency"].filter(horizon=h, rule="last_year")),
-        dict(verdicts.filter(horizon=h).select("question", "status").iter_rows()),
-    )
+    totals = _first(tables["sums"].filter(horizon=h, grouping=ALL))
+    verdict = _first(verdicts.filter(horizon=h, question="sum"))
+    widths = _first(tables["widths"].filter(horizon=h, **everybody))
+    rule = _first(tables["efficiency"].filter(horizon=h, rule="last_year"))
     return h, [
-        _budget(figures, h, simulated),
-        _one_person(figures, h, coverage, unit),
-        _instead_of_last_year(figures),
+        _budget(totals, verdict, h, simulated),
+        _one_person(widths, h, coverage, unit),
+        _instead_of_last_year(rule),
     ]
 
 
-def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
+def _budget(totals: _Row | None, verdict: _Row | None, h: int, simulated: bool) -> Use:
     """For sums over many persons: whether the sums of everybody and of groups were right."""
-    status = figures.statuses.get("sum", "unclear")
+    status = "unclear" if verdict is None else verdict["status"]
     measured = "too few persons could be followed"
-    if figures.totals is not None:
-        side = "above" if figures.totals["size"] > 0 else "below"
-        size = short_percent(figures.totals["size"])
+    if totals is not None:
+        side = "above" if totals["size"] > 0 else "below"
+        size = short_percent(totals["size"])
         measured = f"the true total was {size} {side} the forecast total"
     reason = (
         f"In this test {measured}. In a total the errors of single persons cancel out. An error "
@@ -77,8 +66,8 @@ def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
         "several scenarios."
     )
     if status == "unclear":
-        is_old = "sum" not in figures.statuses
-        reason = f"{'The sums of groups were not judged.' if is_old else TOO_FEW} {reason}"
+        why = "The sums of groups were not judged." if verdict is None else TOO_FEW
+        reason = f"{why} {reason}"
     answer = ANSWERS[status]
     if simulated:
         answer = "Not yet for real people" if status == "holds" else answer
@@ -90,14 +79,14 @@ def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
     return Use(f"A budget {h} years ahead, for many persons", answer, status, reason)
 
 
-def _one_person(figures: _Figures, h: int, coverage: float, unit: str) -> Use:
+def _one_person(widths: _Row | None, h: int, coverage: float, unit: str) -> Use:
     """Never: whatever the verdicts, intervals hold on average over persons."""
     reason = (
         f"Even {short_percent(coverage)} intervals that hold miss the earnings of one person in "
         f"{round(1 / (1 - coverage))}, and nobody knows in advance whose."
     )
-    if figures.width is not None and figures.width["width"] is not None:
-        width, typical = figures.width["width"], figures.width["typical"]
+    if widths is not None and widths["width"] is not None:
+        width, typical = widths["width"], widths["typical"]
         reason += (
             f" A typical {short_percent(coverage)} interval {h} years ahead is {money(width)} "
             f"wide, for a typical forecast of {money(typical)} ({unit})."
@@ -106,12 +95,12 @@ def _one_person(figures: _Figures, h: int, coverage: float, unit: str) -> Use:
     return Use("A decision on one person", "No", "fails", reason)
 
 
-def _instead_of_last_year(figures: _Figures) -> Use:
+def _instead_of_last_year(rule: _Row | None) -> Use:
     """Whether the intervals say more than last year's earnings plus usual changes."""
     question = "Instead of the rule “same as last year”"
-    if figures.rule is None or figures.rule["status"] is None:
+    if rule is None or rule["status"] is None:
         return Use(question, ANSWERS["unclear"], "unclear", TOO_FEW)
-    size, status = figures.rule["size"], figures.rule["status"]
+    size, status = rule["size"], rule["status"]
     better = "better" if size < 0 else "worse"
     reason = (
         "The simplest alternative is an interval around last year's earnings. These intervals are "
@@ -123,5 +112,5 @@ def _instead_of_last_year(figures: _Figures) -> Use:
     return Use(question, ANSWERS[status], status, reason)
 
 
-def _first(table: pl.DataFrame) -> Mapping[str, Any] | None:
+def _first(table: pl.DataFrame) -> _Row | None:
     return table.row(0, named=True) if table.height else None
