@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from saga.pages.layout import write_page
-from saga.pages.theme import FONT, GREY, INK, chart_png, chart_svg, svg_pdf
+from saga.pages.theme import FONT, GREY, INK, chart_png, sized_svg, svg_pdf
 from saga.pages.uses import Use
 
 SUFFIXES = (".pdf", ".docx")
@@ -87,14 +86,11 @@ class Brief:
 
         write(self._before())
         if self.chart is not None:
-            svg = chart_svg(self.chart)
-            box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
-            assert box is not None
+            of_chart, height, content = sized_svg(self.chart)
             wide = _PICTURE * width
-            high = wide * float(box[2]) / float(box[1])
+            high = wide * float(height) / float(of_chart)
             place = f'<svg x="{_MARGIN}" y="{y + 8:.1f}" width="{wide:.1f}" height="{high:.1f}" '
-            inner = svg[svg.index(">") + 1 :]
-            parts.append(f'{place}viewBox="{box[0][9:-1]}">{inner}')
+            parts.append(f'{place}viewBox="0 0 {of_chart} {height}">{content}')
             y += high + 8
         write(self._after())
         size = f'width="{_PAGE[0]}" height="{_PAGE[1]}" viewBox="0 0 {_PAGE[0]} {_PAGE[1]}"'

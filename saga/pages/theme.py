@@ -22,17 +22,22 @@ def draw_svg(chart: Any, alt_text: str) -> str:
 
     `alt_text` is what a screen reader says instead of the picture.
     """
-    svg = chart_svg(chart)
-    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
-    if size is None:
-        raise ValueError("the SVG of a chart has no viewBox")
-    width, height = size.groups()
-    svg = re.sub(r' (role|aria-[a-z]+)="[^"]*"', "", svg)  # the whole picture has one label
+    width, height, content = sized_svg(chart)
+    content = re.sub(r' (role|aria-[a-z]+)="[^"]*"', "", content)  # the whole picture has one label
     head = (
         f'<svg role="img" aria-label="{escape(alt_text, quote=True)}" '
         f'viewBox="0 0 {width} {height}" style="max-width:{width}px">'
     )
-    return head + svg[svg.index(">") + 1 :]
+    return head + content
+
+
+def sized_svg(chart: Any) -> tuple[str, str, str]:
+    """Width and height of the chart's SVG, and what follows its first tag."""
+    head, _, content = chart_svg(chart).partition(">")
+    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', head)
+    if size is None:
+        raise ValueError("the SVG of a chart has no viewBox")
+    return size[1], size[2], content
 
 
 def chart_png(chart: Any) -> bytes:
