@@ -10,7 +10,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,6 @@ KEY = "saga"
 _DIGEST = "table_sha256"  # in the file beside a table
 SUFFIXES = (".parquet", ".csv", ".dta", ".xlsx")
 _EXCEL_ROWS = 1_048_575
-FOREIGN = (
-    "{} exists and SAGA did not write it, so it is not replaced. Choose another --out, or remove "
-    "it."
-)
 
 
 def check_out(out: str | Path) -> Path:
@@ -44,14 +40,20 @@ def check_out(out: str | Path) -> Path:
     if out.is_dir():
         example = out / "forecast.parquet"
         raise UsageError(f"The output {out} is a directory. Name a file in it, such as {example}.")
-    files = {out: _written_by_saga}
+    check_replaceable(out, _written_by_saga)
     if out.suffix.lower() != ".parquet":
-        files[_sidecar(out)] = _is_sidecar
-    for file, is_ours in files.items():
-        if file.is_symlink() or (file.exists() and not is_ours(file)):
-            raise UsageError(FOREIGN.format(file))
+        check_replaceable(_sidecar(out), _is_sidecar)
     check_writable(out)
     return out
+
+
+def check_replaceable(out: Path, is_ours: Callable[[Path], bool]) -> None:
+    """Raise UsageError for a link, and for a file that SAGA did not write."""
+    if out.is_symlink() or (out.exists() and not is_ours(out)):
+        raise UsageError(
+            f"{out} exists and SAGA did not write it, so it is not replaced. Choose another --out, "
+            "or remove it."
+        )
 
 
 def check_path(out: Path) -> None:

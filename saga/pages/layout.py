@@ -11,7 +11,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from saga.errors import UsageError
 from saga.files.atomic import commit
-from saga.files.tables import FOREIGN, check_path, check_writable
+from saga.files.tables import check_path, check_replaceable, check_writable
 from saga.pages.format import FILTERS
 
 MARK = "written by SAGA"  # in every file of `write_page`, so that no other is replaced
@@ -44,8 +44,7 @@ def check_page(out: Path, what: str, suffixes: tuple[str, ...]) -> Path:
     if out.is_dir():
         example = out / f"{what}{suffixes[0]}"
         raise UsageError(f"The {what} {out} is a directory. Name a file in it, such as {example}.")
-    if out.is_symlink() or (out.exists() and MARK.encode() not in out.read_bytes()):
-        raise UsageError(FOREIGN.format(out))
+    check_replaceable(out, lambda file: MARK.encode() in file.read_bytes())
     check_path(out)
     check_writable(out)
     return out
