@@ -77,6 +77,9 @@ def test_samples_become_marginals_with_their_atom_and_quantiles() -> None:
     p = [0.1, 0.3, 0.5, 0.9]
     expected = np.moveaxis(np.quantile(samples, p, axis=-1), 0, -1)
     np.testing.assert_allclose(marginals.quantiles(p), expected, rtol=0.01)
+    half_of_one = 0.5 / samples.shape[-1]
+    np.testing.assert_allclose(marginals.cdf[..., 1] - marginals.p_zero, half_of_one)
+    np.testing.assert_allclose(1 - marginals.cdf[..., -2], half_of_one)
 
 
 def test_constant_and_zero_samples_give_a_distribution() -> None:

@@ -83,6 +83,13 @@ def test_forward_errors_are_those_between_futures() -> None:
     assert table["sd_futures"].mean() == pytest.approx(1, rel=0.05)
 
 
+def test_the_error_of_a_root_is_that_of_the_square_over_twice_the_root() -> None:
+    values, persons = np.random.default_rng(1).gamma(2, size=(3, 60)), np.arange(60)
+    squares, roots = (_replicas(values, persons, metric=m) for m in ("crps_log", "rmse_log"))
+    np.testing.assert_allclose(roots["value"], squares["value"].sqrt())
+    np.testing.assert_allclose(roots["se"], squares["se"] / (2 * roots["value"]))
+
+
 @pytest.mark.parametrize(("calibrated_on", "n"), [(None, 500), (2000, 500), (300, 5000)])
 def test_the_band_contains_19_of_20_calibrated_forecasters(
     calibrated_on: int | None, n: int
