@@ -345,7 +345,7 @@ def test_nothing_of_the_example_stays_with_another_record(
     assert not any("education_level" in year for year in persons[-1]["history"])
 
 
-DIALECTS = {
+DIALECTS: dict[str, dict[int, float | None] | str] = {
     "sep=;\nyear;earnings\n2019;250000,5\n": {2019: 250_000.5},
     '\n \n"sep=~"\nyear~earnings\n2019~250000\n': {2019: 250_000},
     "\n\nyear|earnings\n2019|250000\n\n": {2019: 250_000},

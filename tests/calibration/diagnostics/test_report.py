@@ -383,8 +383,10 @@ def test_years_ahead_that_a_panel_with_gaps_lacks_give_way_to_the_next(
 ) -> None:
     frame = register_panel.frame.filter(pl.col("year") % 2 == 0)
     forecaster = Forecaster.load(tiny_bundle, threads=1)
-    asked = {"horizons": (1, 5, 10), "draws": Draws(4), "persons": 40, "min_persons": 1}
-    judged = diagnose(forecaster, register_panel.with_frame(frame), **asked)
+    panel, draws = register_panel.with_frame(frame), Draws(4)
+    judged = diagnose(
+        forecaster, panel, horizons=(1, 5, 10), draws=draws, persons=40, min_persons=1
+    )
     assert set(judged["coverage"]["horizon"]) == {2, 6, 10}
 
 
