@@ -423,6 +423,14 @@ OUT_OF_MEMORY: Mapping[str, Any] = {
     "or ask the operator.",
     "problems": [],
 }
+OUT_OF_DISK: Mapping[str, Any] = {
+    "type": "urn:saga:problem:no-space",
+    "title": "The service has no space for this job",
+    "status": 507,
+    "detail": "The disk became full while the job was computed. Send the job again later, or ask "
+    "the operator for space.",
+    "problems": [],
+}
 INTERRUPTED: Mapping[str, Any] = {
     "type": "urn:saga:problem:interrupted",
     "title": "The job could not be computed",

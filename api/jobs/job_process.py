@@ -6,6 +6,7 @@ continues, and the result has the same bytes.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ from polars.exceptions import PanicException
 from saga.api.codecs import PARQUET, encode_table
 from saga.api.jobs.child_process import receive_settings
 from saga.api.jobs.job_folders import (
+    OUT_OF_DISK,
     OUT_OF_MEMORY,
     JobFolder,
     JobFolders,
@@ -75,8 +77,7 @@ def run_job(folder: JobFolder, settings: Settings) -> None:
         folder.finish("failed", problem=_without_path(error_document(_unnamed(error)), folder))
         log.info("job_refused", title=error.title)
     except (Exception, PanicException) as error:
-        is_memory = isinstance(error, MemoryError) or "allocate memory" in str(error)
-        folder.finish("failed", problem=OUT_OF_MEMORY if is_memory else internal_document())
+        folder.finish("failed", problem=_failure(error))
         log.error("job_failed", **error_location(error))
 
 
@@ -203,6 +204,15 @@ def _check_disk(settings: Settings, holder: str, n_bytes: int) -> None:
         raise refused(
             "result-disk", {"needed": n_bytes, "where": where, "left": max(0, min(free, left))}
         )
+
+
+def _failure(error: BaseException) -> Mapping[str, Any]:
+    """The problem of an error that is not SAGA's; libraries say in words what is used up."""
+    if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        return OUT_OF_MEMORY
+    if os.strerror(errno.ENOSPC) in str(error) or os.strerror(errno.EDQUOT) in str(error):
+        return OUT_OF_DISK
+    return internal_document()
 
 
 def _unnamed(error: SagaError) -> SagaError:

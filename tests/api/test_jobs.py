@@ -360,18 +360,26 @@ def failure_of(folder: JobFolder) -> Mapping[str, Any]:
     return outcome.problem
 
 
-def test_a_job_with_too_little_memory_says_so(
-    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "memory"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "no-space"),
+        (pl.exceptions.ComputeError(os.strerror(errno.EDQUOT)), "no-space"),
+    ],
+)
+def test_a_job_with_too_little_memory_or_disk_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, kind: str
 ) -> None:
-    """The limit is that of the process: what does not fit ends this job alone."""
+    """The limits are those of the process and the machine: what does not fit ends this job."""
     folder = placed_job(tmp_path)
 
     def compute(*_: object) -> None:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        raise error
 
     monkeypatch.setattr("saga.api.jobs.job_process._compute", compute)
-    run_job(folder, Settings(bundle=tiny_bundle, jobs=tmp_path))
-    assert "SAGA_JOB_MEMORY_BYTES" in failure_of(folder)["detail"]
+    run_job(folder, Settings(bundle=tmp_path, jobs=tmp_path))
+    assert failure_of(folder)["type"] == f"urn:saga:problem:{kind}"
 
 
 def test_a_holder_whose_disk_is_full_sends_no_job(
