@@ -37,6 +37,7 @@ import pyarrow.parquet as pq
 
 from saga.data.csv_text import LineFault, rows_of
 from saga.files.arrow_streams import is_whole_stream
+from saga.files.stored_tables import FOOTER_LIMITS, column_chunks
 
 MAX_COLUMNS = 100
 MAX_TEXT = 64  # characters of one text; the texts of a panel are names and codes
@@ -50,11 +51,6 @@ _FEWEST_COLUMNS = 4  # of a panel
 _PIECE = 2**20  # bytes of a CSV file read at a time
 # First bytes of gzip, zstd and zlib, which the engine unpacks whatever the name of a file is.
 _PACKED = (b"\x1f\x8b", b"(\xb5/\xfd", *(b"x%c" % n for n in range(256) if (0x7800 + n) % 31 == 0))
-# Limits of the footer of a Parquet file.
-_FOOTER_LIMITS = {
-    "thrift_string_size_limit": 4 * 2**20,  # bytes of one text
-    "thrift_container_size_limit": 2**16,  # entries of one list
-}
 
 
 class RefusedTable(Exception):  # noqa: N818 # a verdict about the table, not a failure
@@ -110,23 +106,17 @@ def decode(body: bytes, kind: str, max_rows: int, separator: str, skipped: int) 
 def _read_parquet(body: bytes, max_rows: int) -> pa.Table:
     """Read a Parquet body after its footer has shown that it is within the limits."""
     source = pa.BufferReader(body)
-    metadata = pq.ParquetFile(source, **_FOOTER_LIMITS).metadata
+    metadata = pq.ParquetFile(source, **FOOTER_LIMITS).metadata
     schema = metadata.schema.to_arrow_schema()
     _check_schema(schema, metadata.num_columns)
     _check_rows(metadata.num_rows, max_rows)
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     _check_rows(sum(group.num_rows for group in groups), max_rows)
     _check_bytes(sum(group.total_byte_size for group in groups))
-    _check_bytes(
-        sum(
-            group.column(i).total_uncompressed_size
-            for group in groups
-            for i in range(group.num_columns)
-        )
-    )
+    _check_bytes(sum(chunk.total_uncompressed_size for chunk in column_chunks(metadata)))
     # As dictionaries, so that a long text that many rows repeat is in memory once.
     texts = [field.name for field in schema if is_text(field.type)]
-    file = pq.ParquetFile(source, read_dictionary=texts, **_FOOTER_LIMITS)
+    file = pq.ParquetFile(source, read_dictionary=texts, **FOOTER_LIMITS)
     return file.read(use_threads=False)
 
 
@@ -344,7 +334,7 @@ class FileCheck:
             raise RefusedTable("table-bytes", number=n_bytes, limit=self._max_bytes)
 
     def _check_parquet(self, source: pa.MemoryMappedFile) -> None:
-        file = pq.ParquetFile(source, **_FOOTER_LIMITS)
+        file = pq.ParquetFile(source, **FOOTER_LIMITS)
         metadata, schema = file.metadata, file.schema_arrow
         read, texts = self._fields(schema)
         names = [schema.names[i] for i in texts]
@@ -352,12 +342,11 @@ class FileCheck:
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         n_rows = max(metadata.num_rows, sum(group.num_rows for group in groups))
         self._check_cells(n_rows * max(_FEWEST_COLUMNS, len(read)))
-        stored = [group.column(i) for group in groups for i in range(group.num_columns)]
-        stored = [chunk for chunk in stored if chunk.path_in_schema in is_read]
+        stored = [chunk for chunk in column_chunks(metadata) if chunk.path_in_schema in is_read]
         self._check_cells(sum(chunk.num_values for chunk in stored))
         self._check_bytes(sum(chunk.total_uncompressed_size for chunk in stored))
         # As dictionaries, so that a long text that many rows repeat is in memory once.
-        file = pq.ParquetFile(source, read_dictionary=names, **_FOOTER_LIMITS)
+        file = pq.ParquetFile(source, read_dictionary=names, **FOOTER_LIMITS)
         _check_batches(file.iter_batches(_ROWS, columns=names, use_threads=False))
 
     def _check_arrow(self, source: pa.MemoryMappedFile) -> None:

@@ -17,11 +17,11 @@ from typing import Any
 
 import polars as pl
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
 from saga import schema
+from saga.bundle_form import FORMS
 from saga.data.panel import Panel, is_simulated
 from saga.data.split import salted_like
 from saga.errors import BundleError, UsageError
@@ -41,6 +41,8 @@ from saga.files.bundle_folder import (
     read_folder,
     write_folder,
 )
+from saga.files.stored_tables import read_stored_table
+from saga.files.stored_values import faults_of, read_values
 from saga.training_records import TrainingRecords
 
 # These files determine raw forecasts; a bundle need not have trees.
@@ -55,6 +57,8 @@ _TABLES = {
 _WEIGHTS = {"weights": WEIGHTS, "circumstances": CIRCUMSTANCES}
 PROMISE = "privacy"  # in config.json: the promise of `saga train --privacy`
 JUDGED = "judged"  # in split.json: the sibling of a bundle that has learnt from every person
+# Bytes that a table may need: the texts of trees are long.
+_MOST_BYTES = {part: 2**29 if part == "trees" else 2**26 for part in _TABLES}
 # Properties of a column that the weights depend on; descriptions and ranges can change freely.
 _BINDING = ("name", "kind", "dtype", "codes", "pattern")
 
@@ -139,13 +143,13 @@ class Bundle(BundleContents):
     @property
     def training_records(self) -> TrainingRecords:
         """What the records of the training persons span."""
-        return TrainingRecords(**self.config["records"])
+        return read_values(TrainingRecords, self.config["records"])
 
     @property
     def calibration_records(self) -> TrainingRecords | None:
         """What the records of the calibration persons span; None without calibration."""
         calibration = self.metrics.get("calibration")
-        return None if calibration is None else TrainingRecords(**calibration["records"])
+        return None if calibration is None else read_values(TrainingRecords, calibration["records"])
 
     def salted(self, panel: Panel) -> Panel:
         """The panel with the salt of this bundle's split (`salted_like`)."""
@@ -194,18 +198,20 @@ class Bundle(BundleContents):
         _check_schema(parts["schema"], path, str(manifest["code_version"]))
         if AUDIT in content:
             parts["audit"] = parse_object(content[AUDIT], path / AUDIT)
-        try:
-            for part, name in _TABLES.items():
-                if name in content:
-                    parts[part] = pl.read_parquet(io.BytesIO(content[name]))
-            for part, name in _WEIGHTS.items():
-                if name in content:
+        for part, kind in FORMS.items():
+            if part in parts:
+                with faults_of(f"{part}.json"):
+                    read_values(kind, parts[part])
+        for part, name in _TABLES.items():
+            if name in content:
+                with faults_of(name):
+                    parts[part] = read_stored_table(content[name], _MOST_BYTES[part])
+        for part, name in _WEIGHTS.items():
+            if name in content:
+                with faults_of(name):
                     parts[part] = load_safetensors(content[name])
+        with faults_of(CARD):
             card = content[CARD].decode("utf-8")
-        except (pl.exceptions.PolarsError, SafetensorError, ValueError) as error:
-            raise BundleError(
-                f"{path} has a part that cannot be parsed. Restore the bundle from its source."
-            ) from error
         return cls(path=path, **parts, card=card, manifest=manifest)
 
 

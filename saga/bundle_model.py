@@ -22,6 +22,8 @@ from saga.errors import UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.transforms import Transforms
+from saga.files.bundle_folder import TREES
+from saga.files.stored_values import faults_of
 from saga.machine import cpu_count
 from saga.macro.group_trends import GroupTrends
 from saga.macro.history import sweden
@@ -94,17 +96,21 @@ class BundleModel:
         if threads is not None and threads < 1:
             raise UsageError(f"The number of threads is 1 or more, not {threads}.")
         members = build_members(bundle.config, bundle.transforms, bundle.weights)
-        trees = tree_members(bundle.trees, bundle.config)
+        with faults_of(TREES):
+            trees = tree_members(bundle.trees, bundle.config)
         if rollout == "light":
             members[0].network.fast_cell()
         transforms, groups = shared_transforms(bundle.transforms), bundle.macro.get("groups")
-        process, calendar = _process_and_calendar(bundle, facts)
+        with faults_of("macro.json"):
+            trends = None if groups is None else GroupTrends.from_dict(groups)
+            layer = None if trends is None else GroupLayer(trends, transforms)
+            process, calendar = _process_and_calendar(bundle, facts)
         return cls(
             members,
             trees,
             transforms,
             process,
-            None if groups is None else GroupLayer(GroupTrends.from_dict(groups), transforms),
+            layer,
             calendar,
             rollout,
             threads or cpu_count(),

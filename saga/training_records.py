@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.data.panel import Panel
+from saga.files.stored_values import Year, Years
 from saga.small_groups import MIN_PERSONS
 
 Integers = NDArray[np.integer[Any]]
@@ -47,11 +48,11 @@ class TrainingRecords:
         last_age: Highest age.
     """
 
-    first_year: int
-    last_year: int
-    longest: int
-    first_age: int
-    last_age: int
+    first_year: Year
+    last_year: Year
+    longest: Years
+    first_age: Years
+    last_age: Years
 
     @classmethod
     def of(cls, panel: Panel) -> Self:

@@ -21,7 +21,7 @@ from saga.errors import UsageError
 from saga.features.sequences import N_OTHER
 from saga.features.transforms import OTHER, Transforms
 from saga.model import ModelConfig, Saga
-from saga.model.members import count_members
+from saga.model.members import count_members, model_shape
 from saga.requests import MAX_HORIZON
 from saga.schema import MIN_AGE
 from saga.training_records import TrainingRecords
@@ -54,7 +54,7 @@ class Source:
             name=Path(path).name,
             digest=bundle.digest,
             panel_id=bundle.panel_id,
-            model=ModelConfig(**bundle.config["model"]),
+            model=model_shape(bundle.config),
             transforms=Transforms.from_dict(bundle.transforms),
             records=bundle.training_records,
             weights=bundle.weights,

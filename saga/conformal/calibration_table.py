@@ -34,8 +34,8 @@ from saga.conformal.families.quantile_intervals import QUANTILE_INTERVALS
 from saga.conformal.families.set_family import KindThresholds
 from saga.conformal.recalibration import Cell
 from saga.data.groups import Grouping
-from saga.errors import BundleError, Problem
 from saga.requests import CalibrationMethod
+from saga.schema import N_AGES
 
 if TYPE_CHECKING:
     from saga.conformal.calibrator import Calibrator
@@ -49,6 +49,20 @@ ORIGIN_YEARS, DRIFT = "origin_years", "drift"
 OF_YEARS = (ORIGIN_YEARS, DRIFT)  # kinds of rows whose `n` is a number of years, not of persons
 # Family of the sets of a year -> the kind of the rows of its thresholds, and their fold.
 _CELL_ROWS = {YEAR: ("threshold", "B"), QUANTILE_INTERVALS: ("cqr", "AB")}
+_CELL_KINDS = [kind for kind, _ in _CELL_ROWS.values()]
+_MAPS = ["map", "stretch"]
+# The columns that a row of each kind needs.
+_OF_THRESHOLDS = ("horizon", "group", "level", "n")
+_NEEDED = {
+    "cut": ("group", "level", "knot", "value", "n"),
+    "map": ("horizon", "group", "knot", "value", "n"),
+    "stretch": ("horizon", "group", "knot", "value"),
+    "shift": ("horizon", "group", "level", "value"),
+    **dict.fromkeys((*_CELL_KINDS, *FAMILIES), _OF_THRESHOLDS),
+    ORIGIN_YEARS: ("horizon", "group", "n"),
+    DRIFT: ("horizon", "level", "value", "n"),
+    FOLD: ("horizon", "group", "n", "split"),
+}
 METHODS: dict[CalibrationMethod, str] = {
     "sets": "prediction sets from recalibrated forecasts, thresholds by group",
     "cqr": "conformalised quantile regression, one threshold per horizon for everybody",
@@ -99,17 +113,14 @@ def table_of(calibrator: Calibrator) -> pl.DataFrame:
 def read_parts(table: pl.DataFrame) -> dict[str, Any]:
     """The arguments of the calibrator whose table this is.
 
-    Rows of unknown kinds are skipped. Raises BundleError if the table has other columns or lacks a
-    part.
+    Rows of unknown kinds are skipped. Raises ValueError if the table has other columns or values,
+    or lacks a part.
     """
-    if dict(table.schema) != SCHEMA:
-        raise BundleError(
-            "the calibration table does not have its columns",
-            [Problem("calibration-form", f"expected {list(SCHEMA)}", "Calibrate again.")],
-        )
+    _check_values(table)
     # Lists of values, because a thousand small tables would take longer than the forecast.
     by = ("kind", "horizon", "group")
-    grouped = table.group_by(by, maintain_order=True).agg("level", "knot", "value", "n")
+    of_cells = table.filter(pl.col("kind").is_in([*_MAPS, *_CELL_KINDS, *FAMILIES]))
+    grouped = of_cells.group_by(by, maintain_order=True).agg("level", "knot", "value", "n")
     parts: dict[tuple[Any, ...], _Part] = {
         tuple(row.pop(name) for name in by): row for row in grouped.iter_rows(named=True)
     }
@@ -130,7 +141,7 @@ def read_parts(table: pl.DataFrame) -> dict[str, Any]:
             if kind in FAMILIES
         },
         "band_scales": {
-            horizon: (np.array(part["knot"]), np.array(part["value"]))
+            horizon: _read_map(part)
             for (kind, horizon, _), part in parts.items()
             if kind == "stretch"
         },
@@ -145,6 +156,32 @@ def read_parts(table: pl.DataFrame) -> dict[str, Any]:
         "year": QUANTILE_INTERVALS if calibration_method(table) == "cqr" else YEAR,
         "fold_counts": {key: _read_fold_counts(part) for key, part in by_fold_key.items()},
     }
+
+
+def _check_values(table: pl.DataFrame) -> None:
+    """Raise ValueError if a column, a value that is needed or the range of one is wrong."""
+    if dict(table.schema) != SCHEMA:
+        raise ValueError(f"its columns are not {', '.join(SCHEMA)}, or of other types")
+    for row in table.group_by("kind").agg(pl.all().null_count()).iter_rows(named=True):
+        if lacking := [name for name in _NEEDED.get(row["kind"], ()) if row[name]]:
+            raise ValueError(f"a row of kind {row['kind']} lacks its {lacking[0]}")
+    broken = table.select(
+        ~pl.col("horizon").is_between(1, N_AGES),
+        ~pl.col("level").is_between(0, 1),
+        pl.col("n") < 0,
+        pl.col("knot", "value").is_nan(),
+    )
+    for column in broken.select(pl.all().any()):
+        if column.item():
+            raise ValueError(f"a {column.name} is out of its range")
+
+
+def _read_map(rows: _Part) -> tuple[Floats, Floats]:
+    """Knots and values (K,) of a map of shares to shares, which increases."""
+    ends = np.array([rows["knot"], rows["value"]])
+    if (np.diff(ends) < 0).any() or ends.min() < 0 or ends.max() > 1:
+        raise ValueError("a map is not one of shares to shares that increases")
+    return ends[0], ends[1]
 
 
 def calibration_method(table: pl.DataFrame | None) -> CalibrationMethod | None:
@@ -208,20 +245,17 @@ def _read_thresholds(rows: _Part) -> KindThresholds:
 def _read_cells(parts: Mapping[tuple[Any, ...], _Part]) -> dict[tuple[int, str], Cell]:
     """The cells of a table, from its rows by kind, horizon and group."""
     cells: dict[tuple[int, str], Cell] = {}
-    kinds = [kind for kind, _ in _CELL_ROWS.values()]
-    for key in ((h, group) for kind, h, group in parts if kind in ("map", *kinds)):
-        rows = next((parts[kind, *key] for kind in kinds if (kind, *key) in parts), None)
-        if rows is None:
-            problem = Problem(
-                "calibration-form", f"horizon {key[0]} lacks a part", "Calibrate again."
-            )
-            raise BundleError("the calibration table is incomplete", [problem])
+    for key in ((h, group) for kind, h, group in parts if kind in ("map", *_CELL_KINDS)):
+        rows = next((parts[kind, *key] for kind in _CELL_KINDS if (kind, *key) in parts), None)
+        if rows is None or not any((kind, key[0], ALL) in parts for kind in _CELL_KINDS):
+            raise ValueError(f"horizon {key[0]} has no thresholds of {key[1]}, or of {ALL}")
         fitted = _read_thresholds(rows)
-        knots = parts.get(("map", *key))
+        of_map = parts.get(("map", *key))
+        knots, values = (np.array([]), np.array([])) if of_map is None else _read_map(of_map)
         cells[key] = Cell(
-            np.array([] if knots is None else knots["knot"], dtype=np.float64),
-            np.array([] if knots is None else knots["value"], dtype=np.float64),
-            0 if knots is None else int(knots["n"][0]),
+            knots,
+            values,
+            0 if of_map is None else int(of_map["n"][0]),
             fitted.thresholds,
             fitted.n,
         )

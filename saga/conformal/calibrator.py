@@ -31,6 +31,8 @@ from saga.conformal.split_thresholds import SplitThresholds
 from saga.data.groups import Grouping
 from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
+from saga.files.bundle_folder import CALIBRATION
+from saga.files.stored_values import faults_of
 from saga.requests import CalibrationMethod
 
 # With fewer persons, rounding makes a threshold noticeably larger. The report warns of this,
@@ -106,7 +108,8 @@ class Calibrator:
     @classmethod
     def from_table(cls, table: pl.DataFrame) -> Calibrator:
         """The calibrator that `to_table` wrote; see `read_parts`."""
-        return cls(**read_parts(table))
+        with faults_of(CALIBRATION):
+            return cls(**read_parts(table))
 
     def to_table(self) -> pl.DataFrame:
         """The calibration table."""

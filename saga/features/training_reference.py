@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
+from annotated_types import Len
 from numpy.typing import NDArray
 
 from saga.arrays import Floats
 from saga.data.panel import Panel
+from saga.files.stored_values import Log, Number
 from saga.schema import MONEY
 from saga.small_groups import MIN_PERSONS, neighbour_mean
 
@@ -23,6 +25,8 @@ PROPERTIES = ("amount", "zero_share", "volatility", "n_years")
 LEVELS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.25, 0.5, 0.75, 0.95, 0.98, 0.99, 0.995, 0.999)
 _AGE_BANDS = np.array([20, 25, 30, 40, 50, 60])  # first ages of the bands after the first one
 _MIN_CHANGES = 3  # changes of earnings that a volatility needs
+_Typical = Annotated[tuple[Log | None, ...], Len(len(_AGE_BANDS) + 1, len(_AGE_BANDS) + 1)]
+_Quantiles = Annotated[tuple[Number | None, ...], Len(len(LEVELS), len(LEVELS))]
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,9 @@ class TrainingReference:
             `ComparedRecords`.
     """
 
-    typical: tuple[float | None, ...]
-    columns: Mapping[str, float]
-    quantiles: Mapping[str, tuple[float | None, ...]]
+    typical: _Typical
+    columns: Mapping[str, Log]
+    quantiles: Mapping[str, _Quantiles]
 
     @classmethod
     def fit(cls, panel: Panel) -> Self:
@@ -67,12 +71,6 @@ class TrainingReference:
             "levels": list(LEVELS),
             "quantiles": {name: list(values) for name, values in self.quantiles.items()},
         }
-
-    @classmethod
-    def from_dict(cls, d: Mapping[str, Any]) -> Self:
-        """Inverse of `as_dict`."""
-        quantiles = {name: tuple(values) for name, values in d["quantiles"].items()}
-        return cls(tuple(d["typical"]), dict(d["columns"]), quantiles)
 
     def compare(self, panel: Panel) -> ComparedRecords:
         """The records of a panel beside those of training."""

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from pydantic import Field, PlainValidator
 
 from saga import schema
 from saga.arrays import Floats
@@ -25,6 +26,7 @@ from saga.errors import InputError, Problem
 from saga.features.calendar import CLIP, Calendar
 from saga.features.training_reference import TrainingReference
 from saga.features.units import IDENTITY, STANDARD_QUARTILES, Units
+from saga.files.stored_values import Log, Number, Shape, Spread, Year, Years, faults_of, read_values
 from saga.small_groups import MIN_PERSONS, frequent_codes, person_quantiles
 from saga.training_records import TrainingRecords
 
@@ -76,6 +78,14 @@ class ContinuedInputs:
 OF_SCHEMA = ContinuedInputs.of()
 
 
+def _read_columns(described: Sequence[Mapping[str, Any]]) -> tuple[schema.Column, ...]:
+    """The panel's own columns, as transforms.json has them."""
+    return tuple(
+        schema.extra_column(c["name"], c["kind"], static=c["static"], lasting=c["lasting"])
+        for c in described
+    )
+
+
 @dataclass(frozen=True)
 class Transforms:
     """Conversion of a panel to the model's inputs, fitted on training persons.
@@ -102,22 +112,22 @@ class Transforms:
         units: Units of z; by default z = log earnings - log wage index.
     """
 
-    knots: Floats
-    centre: float
-    scale: float
-    location: dict[str, float]
-    spread: dict[str, float]
+    knots: Annotated[Floats, Shape("knot")]
+    centre: Log
+    scale: Spread
+    location: dict[str, Number]
+    spread: dict[str, Spread]
     codes: dict[str, tuple[str, ...]]
     currency: str
-    price_year: int
-    floor: float | None
+    price_year: Year
+    floor: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
     has_zeros: bool
     has_death: bool
-    rhythm: int = 1
+    rhythm: Annotated[int, Field(ge=1, le=_LONGEST_RHYTHM)] = 1
     without: tuple[str, ...] = ()
-    span: int = schema.MAX_AGE - schema.MIN_AGE
+    span: Years = schema.MAX_AGE - schema.MIN_AGE
     reference: TrainingReference | None = None
-    extra: tuple[schema.Column, ...] = ()
+    extra: Annotated[tuple[schema.Column, ...], PlainValidator(_read_columns)] = ()
     units: Units = IDENTITY
 
     @classmethod
@@ -270,23 +280,17 @@ class Transforms:
 
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> Transforms:
-        """Inverse of `as_dict`."""
-        rest = {k: v for k, v in d.items() if k not in _CONVERTED}
-        extra = tuple(
-            schema.extra_column(c["name"], c["kind"], static=c["static"], lasting=c["lasting"])
-            for c in d.get("extra", ())
-        )
-        codes = {k: tuple(v) for k, v in d["codes"].items()}
-        reference = d.get("reference")
-        return cls(
-            knots=np.array(d["knots"]),
-            codes=codes,
-            without=tuple(d.get("without", ())),
-            reference=None if reference is None else TrainingReference.from_dict(reference),
-            extra=extra,
-            units=Units.from_dict(d["units"]) if "units" in d else IDENTITY,
-            **rest,
-        )
+        """Inverse of `as_dict`. Raises BundleError for other values."""
+        with faults_of("transforms.json"):
+            read = read_values(cls, d)
+            if (np.diff(read.knots.astype(np.float32)) <= 0).any():
+                raise ValueError("'knots' do not increase")
+            scaled = read.location.keys() & read.spread.keys()
+            if lacking := {*read.categories} - read.codes.keys() | {*read.numbers} - scaled:
+                raise ValueError(f"the column {min(lacking)} has no codes or no scale")
+            if any(len(set(codes)) < len(codes) for codes in read.codes.values()):
+                raise ValueError("a code occurs twice")
+        return read
 
 
 def _relative_earnings(

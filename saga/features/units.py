@@ -6,18 +6,17 @@ them (`IDENTITY`) has logs of amounts relative to the wage index.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from saga.arrays import Floats
-from saga.schema import MAX_AGE, MIN_AGE
+from saga.files.stored_values import Log, Shape, Spread, Year, Years
+from saga.schema import MAX_AGE, MIN_AGE, N_AGES
 
 Integers = NDArray[np.integer[Any]]
-_N_AGES = MAX_AGE - MIN_AGE + 1
 _MIN_RECORDS = 10  # an age with fewer records has the level of the nearest age with enough
 # Standard deviations that the fit assumes, in units of the spread: of the change from one year of
 # age to the next in the slope of the level, of its growth per year, of a year's deviation.
@@ -42,12 +41,12 @@ class Units:
             records of a person. No growth has been seen over more years.
     """
 
-    scale: float
-    ages: Floats
-    years: Floats
-    first_year: int
-    growth: float
-    longest: int
+    scale: Spread
+    ages: Annotated[Floats, Shape(N_AGES)]
+    years: Annotated[Floats, Shape("year")]
+    first_year: Year
+    growth: Log
+    longest: Years
 
     @classmethod
     def fit(
@@ -81,7 +80,7 @@ class Units:
         first, n_years = int(year.min()), int(year.max() - year.min()) + 1
         column = np.clip(age, MIN_AGE, MAX_AGE) - MIN_AGE if by_age else np.zeros(len(age), int)
         cell = column * n_years + (year - first)
-        n_cells = _N_AGES * n_years
+        n_cells = N_AGES * n_years
         count = np.bincount(cell, minlength=n_cells).astype(np.float64)
         design = _design(n_years)
         information = design.T @ (count[:, None] * design) + _penalty(n_years, by_age=by_age)
@@ -96,11 +95,11 @@ class Units:
             effects = np.linalg.solve(information, design.T @ total).astype(np.float64)
             residual = logs - middle - (design @ effects)[cell]
             spread = _spread(residual)
-        ages, growth, deviations = effects[:_N_AGES], effects[_N_AGES], effects[_N_AGES + 1 :]
+        ages, growth, deviations = effects[:N_AGES], effects[N_AGES], effects[N_AGES + 1 :]
         if by_age:
-            ages = ages[_nearest_frequent(count.reshape(_N_AGES, n_years).sum(1))]
+            ages = ages[_nearest_frequent(count.reshape(N_AGES, n_years).sum(1))]
         else:
-            ages = np.full(_N_AGES, ages[0])
+            ages = np.full(N_AGES, ages[0])
         low, centre, high = np.quantile(residual, [0.25, 0.5, 0.75])
         scale = float((high - low) / (quartiles[2] - quartiles[0]))
         return cls(
@@ -147,13 +146,8 @@ class Units:
             "longest": self.longest,
         }
 
-    @classmethod
-    def from_dict(cls, d: Mapping[str, Any]) -> Self:
-        """Inverse of `as_dict`."""
-        return cls(**{**d, "ages": np.array(d["ages"]), "years": np.array(d["years"])})
 
-
-IDENTITY = Units(1.0, np.zeros(_N_AGES), np.zeros(1), 0, 0.0, 0)
+IDENTITY = Units(1.0, np.zeros(N_AGES), np.zeros(1), 0, 0.0, 0)
 
 
 def _trend(n_years: int) -> Floats:
@@ -164,20 +158,20 @@ def _trend(n_years: int) -> Floats:
 
 def _design(n_years: int) -> Floats:
     """Effects (n_cell, 49 + 1 + n_year) of each cell of age and year: age, trend, year."""
-    by_age = np.repeat(np.eye(_N_AGES), n_years, axis=0)
-    trend = np.tile(_trend(n_years), _N_AGES)[:, None]
-    return np.hstack([by_age, trend, np.tile(np.eye(n_years), (_N_AGES, 1))])
+    by_age = np.repeat(np.eye(N_AGES), n_years, axis=0)
+    trend = np.tile(_trend(n_years), N_AGES)[:, None]
+    return np.hstack([by_age, trend, np.tile(np.eye(n_years), (N_AGES, 1))])
 
 
 def _penalty(n_years: int, *, by_age: bool) -> Floats:
     """Precision of the effects that the fit assumes; effects are in spreads."""
-    second = np.diff(np.eye(_N_AGES), n=2, axis=0).astype(np.float64) / _CURVATURE
-    first_only = np.diag([0.0] + [1.0] * (_N_AGES - 1))
-    size = _N_AGES + 1 + n_years
+    second = np.diff(np.eye(N_AGES), n=2, axis=0).astype(np.float64) / _CURVATURE
+    first_only = np.diag([0.0] + [1.0] * (N_AGES - 1))
+    size = N_AGES + 1 + n_years
     penalty = np.zeros((size, size))
-    penalty[:_N_AGES, :_N_AGES] = second.T @ second if by_age else first_only
-    penalty[_N_AGES, _N_AGES] = _GROWTH**-2
-    years = np.arange(_N_AGES + 1, size)
+    penalty[:N_AGES, :N_AGES] = second.T @ second if by_age else first_only
+    penalty[N_AGES, N_AGES] = _GROWTH**-2
+    years = np.arange(N_AGES + 1, size)
     penalty[years, years] = _DEVIATION**-2
     return penalty
 
@@ -185,7 +179,7 @@ def _penalty(n_years: int, *, by_age: bool) -> Floats:
 def _nearest_frequent(records: Floats) -> NDArray[np.int64]:
     """For each age, the index of the nearest age that has enough records."""
     frequent = np.flatnonzero(records >= min(_MIN_RECORDS, records.max()))
-    nearest = np.abs(frequent - np.arange(_N_AGES)[:, None]).argmin(axis=1)
+    nearest = np.abs(frequent - np.arange(N_AGES)[:, None]).argmin(axis=1)
     ages: NDArray[np.int64] = frequent[nearest]
     return ages
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from saga.errors import BundleError
 from saga.files.atomic import commit, json_bytes, whole_folder
@@ -32,6 +32,9 @@ OPTIONAL = frozenset({AUDIT, CALIBRATION, DIAGNOSTICS, CIRCUMSTANCES, TREES, VIN
 _MANIFEST_KEYS = frozenset(
     {"format", "code_version", "seed", "command", "parents", "files", "digest", "seal"}
 )
+# Largest files, a hundred times those of the shipped bundles: JSON needs twenty times its size in
+# memory, and weights their own. What tables need is counted before they are read.
+_MOST_BYTES = {".json": 4 * 2**20, ".md": 4 * 2**20, ".parquet": 2**28, ".safetensors": 2**32}
 _PICKLES = {".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".bin"}
 
 
@@ -103,7 +106,7 @@ def encode_part(value: Mapping[str, Any], part: str) -> bytes:
     """The bytes of PART.json. Raises BundleError for values that JSON cannot represent."""
     try:
         return json_bytes(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise BundleError(
             f"{part}.json cannot be written: {error}. Give plain numbers, strings, lists and "
             "dicts, all finite."
@@ -113,7 +116,7 @@ def encode_part(value: Mapping[str, Any], part: str) -> bytes:
 def parse_object(data: bytes, file: Path) -> dict[str, Any]:
     """The JSON object in `data`, the content of `file`. Raises BundleError for other content."""
     try:
-        value = json.loads(data)
+        value = json.loads(data, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise BundleError(
             f"{file} is not valid JSON. Restore the bundle from its source."
@@ -153,7 +156,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             f"{path} has no file {MANIFEST}, so it is not a bundle. Give the directory that "
             "`saga train` wrote."
         )
-    data = file.read_bytes()
+    data = _read_file(file)
     manifest = parse_object(data, file)
     if manifest.get("format") != FORMAT:
         version = manifest.get("code_version")
@@ -196,13 +199,28 @@ def _read_files(path: Path, hashes: Mapping[str, str]) -> dict[str, bytes]:
         file = path / name
         if file.is_symlink() or not file.is_file():
             raise BundleError(f"{file} is not a regular file. Restore the bundle from its source.")
-        content[name] = file.read_bytes()
+        content[name] = _read_file(file)
         if hashlib.sha256(content[name]).hexdigest() != hashes[name]:
             raise BundleError(
                 f"{file} was changed after the bundle was written (sha256 differs). Restore the "
                 "bundle from its source."
             )
     return content
+
+
+def _read_file(file: Path) -> bytes:
+    most = _MOST_BYTES[file.suffix]
+    with file.open("rb") as stream:
+        data = stream.read(most + 1)
+    if len(data) > most:
+        raise BundleError(
+            f"{file} is larger than {most:,} bytes. Restore the bundle from its source."
+        )
+    return data
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
 
 
 def _sibling(path: Path, suffix: str) -> Path:

@@ -11,14 +11,14 @@ growth is replaced by that which is expected. In the panel's own years it stays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from saga.arrays import Floats
+from saga.files.stored_values import Number, Shape, Year
 from saga.macro.moving_mean import GrowthTrend, path_normals
 
 _N_DRAWS, _SEED = 4_096, 0
@@ -38,13 +38,13 @@ class Everybody:
         start_sd: Standard deviation of the error of both, because persons are few.
     """
 
-    last_year: int
+    last_year: Year
     growth: GrowthTrend
-    shock: float
-    odds_step: float
-    expected: Floats
-    implied: Floats
-    start_sd: float
+    shock: Number
+    odds_step: Number
+    expected: Annotated[Floats, Shape("year ahead")]
+    implied: Annotated[Floats, Shape("year ahead")]
+    start_sd: Number
 
     @classmethod
     def expecting(
@@ -109,10 +109,3 @@ class Everybody:
             "expected": self.expected.round(6).tolist(),
             "implied": self.implied.round(6).tolist(),
         }
-
-    @classmethod
-    def from_dict(cls, d: Mapping[str, Any]) -> Everybody:
-        """Inverse of `as_dict`."""
-        growth = GrowthTrend(**{name: np.array(values) for name, values in d["growth"].items()})
-        curves = {name: np.array(d[name]) for name in ("expected", "implied")}
-        return cls(**{**d, "growth": growth, **curves})

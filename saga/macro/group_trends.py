@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from importlib import resources
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from saga.arrays import Floats
 from saga.data.macro_rows import ODDS_PREFIX
 from saga.errors import UsageError
+from saga.files.stored_values import Shape, Year, read_values
 from saga.macro.everybody import Everybody
 from saga.macro.moving_mean import path_normals
 from saga.macro.scenarios import Scenario
@@ -92,11 +93,11 @@ class GroupSeries:
         implied: Changes (H, K) 1..H years ahead that the network forecasts without this.
     """
 
-    level: Floats
-    trend: Floats
-    trend_sd: Floats
-    weights: Floats
-    implied: Floats
+    level: Annotated[Floats, Shape("year", "level")]
+    trend: Annotated[Floats, Shape("year", "level")]
+    trend_sd: Annotated[Floats, Shape("year", "level")]
+    weights: Annotated[Floats, Shape("level")]
+    implied: Annotated[Floats, Shape("horizon", "level")]
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,9 @@ class GroupTrends:
     """
 
     columns: Sequence[tuple[str, Sequence[str]]]
-    first_year: int
-    mode: Floats
-    root: Floats
+    first_year: Year
+    mode: Annotated[Floats, Shape(5)]
+    root: Annotated[Floats, Shape(5, 5)]
     series: Mapping[str, GroupSeries]
     everybody: Everybody | None = None
 
@@ -282,17 +283,10 @@ class GroupTrends:
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> GroupTrends:
         """Inverse of `as_dict`."""
-        return cls(
-            d["columns"],
-            d["first_year"],
-            np.array(d["mode"]),
-            np.array(d["root"]),
-            {
-                statistic: GroupSeries(**{name: np.array(v) for name, v in each.items()})
-                for statistic, each in d["series"].items()
-            },
-            Everybody.from_dict(d["everybody"]) if "everybody" in d else None,
-        )
+        read = read_values(cls, d)
+        if {*read.series} != {*STATISTICS} or len(read.levels) != len(read.series["odds"].weights):
+            raise ValueError("'series' are not those of its columns")
+        return read
 
 
 def _missing(free: Floats, origin: int, ratios: Mapping[int, float]) -> Floats:

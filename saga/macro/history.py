@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Annotated
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from saga.data.macro_rows import SERIES, MacroRow
 from saga.data.origins import last_year
 from saga.data.panel import Panel
 from saga.errors import UsageError
+from saga.files.stored_values import Shape, Year
 
 # Last year of the history of the synthetic register. Later years of a register are drawn, so the
 # published series do not describe them.
@@ -32,8 +34,8 @@ class MacroHistory:
     `values` has shape (n_year, 3), in the order of SERIES, in fractions.
     """
 
-    first_year: int
-    values: Floats
+    first_year: Year
+    values: Annotated[Floats, Shape("year", len(SERIES))]
 
     @property
     def last_year(self) -> int:

@@ -7,13 +7,13 @@ unemployment is a random walk. Nobody knows how fast they move, so each path has
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from saga.arrays import Floats
+from saga.files.stored_values import Shape, Spread, Year
 from saga.keyed_random import uniforms
 from saga.special import expit, ndtri
 
@@ -56,10 +56,10 @@ class GrowthTrend:
     (n_year, 2) and the square roots `state_root` (n_year, 2, 2) of the covariance.
     """
 
-    mode: Floats
-    root: Floats
-    state_mean: Floats
-    state_root: Floats
+    mode: Annotated[Floats, Shape(5)]
+    root: Annotated[Floats, Shape(5, 5)]
+    state_mean: Annotated[Floats, Shape("growth year", 2)]
+    state_root: Annotated[Floats, Shape("growth year", 2, 2)]
 
     def parameters(self, seed: int, n_paths: int) -> Parameters:
         """The parameters of each path."""
@@ -88,10 +88,10 @@ class UnemploymentLevel:
     `step_sd`. The level has means `state_mean` (n_year,) and standard deviations `state_sd`.
     """
 
-    step: float
-    step_sd: float
-    state_mean: Floats
-    state_sd: Floats
+    step: Spread
+    step_sd: Spread
+    state_mean: Annotated[Floats, Shape("growth year")]
+    state_sd: Annotated[Floats, Shape("growth year")]
 
     def draw(self, seed: int, n_paths: int, row: int, first_year: int, n_years: int) -> Floats:
         """Levels (n_paths, n_years) of years from `first_year`, when `row` is known."""
@@ -112,7 +112,7 @@ class MovingMean:
     The last year is the cut-off: forecasts from a later origin know no more.
     """
 
-    first_year: int
+    first_year: Year
     unemployment: UnemploymentLevel
     growth: GrowthTrend
 
@@ -143,21 +143,6 @@ class MovingMean:
                 for name, part in (("unemployment", self.unemployment), ("growth", self.growth))
             },
         }
-
-    @classmethod
-    def from_dict(cls, d: Mapping[str, Any]) -> MovingMean:
-        """Inverse of `as_dict`."""
-        level, growth = d["unemployment"], d["growth"]
-        return cls(
-            int(d["first_year"]),
-            UnemploymentLevel(
-                level["step"],
-                level["step_sd"],
-                np.array(level["state_mean"]),
-                np.array(level["state_sd"]),
-            ),
-            GrowthTrend(**{name: np.array(values) for name, values in growth.items()}),
-        )
 
 
 def path_normals(n_paths: int, n: int, *key: int | str) -> Floats:

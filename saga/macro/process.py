@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from saga.arrays import Floats
 from saga.data.macro_rows import SERIES, UNEMPLOYMENT_RANGE
+from saga.files.stored_values import Shape, read_values
 from saga.keyed_random import uniforms
 from saga.macro.history import MacroHistory
 from saga.macro.moving_mean import MovingMean
@@ -33,9 +34,9 @@ class MacroProcess:
     """
 
     history: MacroHistory
-    mean: Floats
-    transition: Floats
-    innovation: Floats
+    mean: Annotated[Floats, Shape(3)]
+    transition: Annotated[Floats, Shape(3, 3)]
+    innovation: Annotated[Floats, Shape(3, 3)]
     known: MacroHistory | None = None
     moving: MovingMean | None = None
 
@@ -58,8 +59,7 @@ class MacroProcess:
         z = (x - mean) / scale
         past, following = z[:-1], z[1:]
         a = np.linalg.solve(past.T @ past + ridge * np.eye(3), past.T @ following).T
-        radius = float(np.abs(np.linalg.eigvals(a)).max())
-        a *= min(1.0, max_radius / radius)
+        a *= min(1.0, max_radius / _radius(a))
         residual = following - past @ a.T
         covariance = residual.T @ residual / max(1, len(residual) - 4)
         return cls(
@@ -157,15 +157,16 @@ class MacroProcess:
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> MacroProcess:
         """Inverse of `as_dict`."""
-        history = MacroHistory(int(d["first_year"]), np.array(d["history"], dtype=float))
-        moving = d.get("moving_mean")
-        return cls(
-            history,
-            np.array(d["mean"]),
-            np.array(d["transition"]),
-            np.array(d["innovation"]),
-            moving=None if moving is None else MovingMean.from_dict(moving),
-        )
+        history = {"first_year": d["first_year"], "values": d["history"]}
+        read = read_values(cls, {**d, "history": history, "moving": d.get("moving_mean")})
+        if _radius(read.transition) >= 1:
+            raise ValueError("'transition' leads away from the mean")
+        return read
+
+
+def _radius(transition: Floats) -> float:
+    """Spectral radius."""
+    return float(np.abs(np.linalg.eigvals(transition)).max())
 
 
 def _state(values: Floats) -> Floats:

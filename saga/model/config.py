@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from saga.errors import UsageError
 
-Count = Annotated[int, Field(strict=True, ge=1)]
+Count = Annotated[int, Field(strict=True, ge=1, le=100_000)]
 BackboneName = Literal["decoder", "lstm", "feedforward"]
 HeadName = Literal["binned", "mixture", "quantiles"]
 
@@ -60,7 +60,7 @@ class ModelConfig(CheckedOptions):
     bins: Count = 120  # bins between the lowest and highest knot of the earnings head
     head_width: Count = 192  # hidden units of the head's residual MLP
     # State of the light rollout's recurrent cell; 0: no such cell, only the exact rollout.
-    light: Annotated[int, Field(strict=True, ge=0)] = 0
+    light: Annotated[int, Field(strict=True, ge=0, le=100_000)] = 0
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     # What combines the years: attention, an LSTM, or a map of the last ten records.
     backbone: BackboneName = "decoder"
@@ -78,6 +78,12 @@ class ModelConfig(CheckedOptions):
                 f"Only a decoder has a light rollout. Set light: 0 with backbone: {self.backbone}."
             )
         return self
+
+    @property
+    def fewest_parameters(self) -> int:
+        """Fewer parameters than a network of this shape has, known before one is built."""
+        blocks = self.layers * self.width * (1 if self.backbone == "lstm" else self.mlp_ratio)
+        return self.width * (self.width + blocks + self.bins + self.head_width) + self.light**2
 
     @property
     def head_size(self) -> int:

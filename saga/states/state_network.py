@@ -20,7 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from saga.files.bundle_folder import CIRCUMSTANCES
+from saga.files.stored_values import faults_of
 from saga.model.decoder import squared_relu
+from saga.model.members import load_weights
 from saga.schema import N_AGES
 from saga.states.codes import INDUSTRY, MAX_SPELL, OCCUPATION
 
@@ -119,10 +122,11 @@ class StateNetwork(nn.Module):
     @classmethod
     def from_weights(cls, weights: Mapping[str, Tensor], sizes: tuple[int, ...]) -> StateNetwork:
         """The network with a bundle's weights, whose shapes give the widths."""
-        width, d = weights["origin.weight"].shape
-        network = cls(d, weights["before.weight"].shape[1], sizes, width)
-        network.load_state_dict(dict(weights))
-        return network.eval()
+        with faults_of(CIRCUMSTANCES):
+            width, d = weights["origin.weight"].shape
+            network = cls(d, weights["before.weight"].shape[1], sizes, width)
+        load_weights(network, weights, CIRCUMSTANCES)
+        return network
 
     def exits(self, inputs: StateInputs) -> tuple[Tensor, Tensor, Tensor]:
         """Logits of exits, and the features of the columns.

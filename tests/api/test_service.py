@@ -163,6 +163,7 @@ def test_the_printed_curl_fits_a_bundle_in_another_currency(
         config=bundle.config,
         transforms=dollars,
         macro={},
+        metrics={"training": {}},
         split=bundle.split,
         weights=bundle.weights,
         card="",

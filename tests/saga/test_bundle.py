@@ -5,29 +5,37 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 import torch
+from safetensors.torch import load, save
 
 from saga import schema
-from saga.bundle import Bundle, BundleContents, replace_parts, write_bundle
+from saga.bundle import Bundle, BundleContents, replace_parts, shipped_bundle, write_bundle
 from saga.errors import BundleError
 from saga.files import bundle_folder
 from saga.files.bundle_folder import CALIBRATION, MANIFEST, REQUIRED
+from saga.files.tables import parquet_bytes
+from saga.forecaster import Forecaster
 
 CELLS = pl.DataFrame({"horizon": [1, 5], "cell": ["all", "all"], "threshold": [0.05, 0.07]})
+
+RECORDS = {"first_year": 1990, "last_year": 2022, "longest": 32, "first_age": 16, "last_age": 64}
+CONFIG: dict[str, Any] = {"model": {"width": 8}, "training": {"name": "tiny"}, "records": RECORDS}
+SPLIT = {"panel_id": "toy", "scheme": "person", "shares": [70, 10, 10, 10]}
 
 
 def write(path: Path, seed: int = 7, **changes: Any) -> Bundle:
     weight = torch.arange(6, dtype=torch.float32).reshape(2, 3)
     parts: dict[str, Any] = {
-        "config": {"width": 8, "name": "tiny"},
+        "config": CONFIG,
         "transforms": {"mean": [0.5, 1.25]},
         "macro": {"last_year": 2022},
-        "split": {"panel_id": "toy", "train": 0.7},
+        "split": SPLIT,
         "weights": {
             "tied": weight,
             "embedding": weight,
@@ -35,7 +43,7 @@ def write(path: Path, seed: int = 7, **changes: Any) -> Bundle:
         },
         "card": "# Toy\n\nSmå tal.\n",
         "calibration": CELLS,
-        "metrics": {"crps": 0.3},
+        "metrics": {"training": {"crps": 0.3}},
     }
     contents = BundleContents(**(parts | changes))
     return write_bundle(path, contents, seed=seed, command="saga train")
@@ -43,8 +51,8 @@ def write(path: Path, seed: int = 7, **changes: Any) -> Bundle:
 
 def test_a_bundle_returns_what_was_put_in(tmp_path: Path) -> None:
     bundle = write(tmp_path / "b")
-    assert bundle.config == {"width": 8, "name": "tiny"}
-    assert bundle.metrics == {"crps": 0.3}
+    assert bundle.config == CONFIG
+    assert bundle.metrics == {"training": {"crps": 0.3}}
     assert bundle.card.startswith("# Toy")
     assert torch.equal(bundle.weights["embedding"], torch.arange(6.0).reshape(2, 3))
     assert bundle.weights["bias"].dtype == torch.bfloat16
@@ -77,11 +85,11 @@ def test_the_same_content_gives_the_same_bytes_and_other_content_another_digest(
 ) -> None:
     first, second = (
         write(tmp_path / "a"),
-        write(tmp_path / "b", config={"name": "tiny", "width": 8}),
+        write(tmp_path / "b", config=dict(reversed(CONFIG.items()))),
     )
     for name in [*first.manifest["files"], MANIFEST]:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
-    other = write(tmp_path / "c", metrics={"crps": 0.31}, calibration=None)
+    other = write(tmp_path / "c", metrics={"training": {"crps": 0.31}}, calibration=None)
     assert first.digest == second.digest != other.digest
     assert first.model_digest == other.model_digest, "a calibration does not change the model"
     assert first.model_digest != write(tmp_path / "d", macro={"last_year": 2021}).model_digest
@@ -255,3 +263,111 @@ def test_a_part_that_cannot_be_stored_is_refused_before_any_file_is_written(tmp_
     with pytest.raises(BundleError, match="single persons"):
         write(tmp_path / "b", diagnostics=pl.DataFrame({"person_id": ["A"]}))
     assert not any(tmp_path.iterdir())
+
+
+def in_json(*place: str, value: Any = None) -> Callable[[bytes], bytes]:
+    """A change of one value of a JSON part; without a value it is left out."""
+
+    def change(data: bytes) -> bytes:
+        part = at = json.loads(data)
+        for name in place[:-1]:
+            at = at[name]
+        if value is None:
+            del at[place[-1]]
+        else:
+            at[place[-1]] = value
+        return json.dumps(part).encode()
+
+    return change
+
+
+def in_table(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[bytes], bytes]:
+    return lambda data: parquet_bytes(change(pl.read_parquet(data)))
+
+
+def in_kind(kind: str, column: str, value: float | None) -> Callable[[bytes], bytes]:
+    """A change of a column in the rows of one kind of a calibration table."""
+    changed = pl.when(pl.col("kind") != kind).then(column).otherwise(value)
+    return in_table(lambda t: t.with_columns(changed.cast(t.schema[column]).alias(column)))
+
+
+def in_weights(change: Callable[[dict[str, torch.Tensor]], Any]) -> Callable[[bytes], bytes]:
+    def changed(data: bytes) -> bytes:
+        weights = load(data)
+        change(weights)
+        return save(weights)
+
+    return changed
+
+
+MODEL, TABLE = "model.safetensors", "calibration.parquet"
+ZEROS = pl.DataFrame({"a": pl.repeat(0, 2**24, eager=True)})
+NONSENSE: list[tuple[str, Callable[[bytes], bytes]]] = [
+    ("config.json", in_json("records")),
+    ("config.json", in_json("records", "last_year", value="late")),
+    ("config.json", in_json("members", value=10**6)),
+    ("config.json", in_json("tree_weights", value=[1, "x"])),
+    *(
+        ("config.json", in_json("model", name, value=value))
+        for name in ("layers", "width", "heads", "mlp_ratio", "bins", "head_width", "light")
+        for value in (-1, 10**9, "x")
+    ),
+    ("config.json", in_json("model", "heads", value=0)),
+    ("config.json", in_json("model", "layers", value=100_000)),
+    ("config.json", in_json("model", "width", value=100_000)),
+    ("config.json", in_json("model", "depth", value=3)),
+    ("split.json", in_json("shares", value=[0.7, 0.3])),
+    ("split.json", in_json("panel_id", value=[1])),
+    ("metrics.json", in_json("calibration", "records", value={})),
+    ("metrics.json", in_json("calibration", "rollout", value="fast")),
+    ("metrics.json", lambda _: b'{"training": {"loss": NaN}}'),
+    ("metrics.json", lambda _: b" " * 2**23 + b"{}"),
+    ("macro.json", in_json("first_year")),
+    ("macro.json", in_json("history", value=[[0.1, 0.0]])),
+    ("macro.json", in_json("transition", value=[[2, 0, 0], [0, 2, 0], [0, 0, 2]])),
+    ("macro.json", in_json("moving_mean", "unemployment", "state_sd", value=[0.2])),
+    ("macro.json", in_json("groups", "columns", value=[["sex", ["female", "male"]]])),
+    ("macro.json", in_json("groups", "columns", value=[["wealth", ["some"] * 8]])),
+    ("macro.json", in_json("groups", "series", "odds")),
+    ("transforms.json", in_json("centre", value={})),
+    ("transforms.json", in_json("scale", value=0)),
+    ("transforms.json", in_json("knots", value=[1.0, 1.0])),
+    ("transforms.json", in_json("knots", value=[1.0, 1e300])),
+    ("transforms.json", in_json("codes", "sex")),
+    ("transforms.json", in_json("codes", "sex", value=["male", "male"])),
+    ("transforms.json", in_json("spread", "transfers", value=0)),
+    ("transforms.json", in_json("extra", value=[{"name": "own"}])),
+    ("transforms.json", in_json("reference", "typical", value=[12.0])),
+    (MODEL, in_weights(lambda w: w.pop("norm.weight"))),
+    (MODEL, in_weights(lambda w: w.update(more=torch.ones(2)))),
+    (MODEL, in_weights(lambda w: w["norm.weight"].fill_(torch.nan))),
+    (MODEL, in_weights(lambda w: w.update({"norm.weight": torch.ones(3)}))),
+    (MODEL, in_weights(lambda w: w.update({"norm.weight": w["norm.weight"].double() * 1e300}))),
+    (TABLE, in_table(lambda t: t.drop("n"))),
+    (TABLE, in_table(lambda t: t.with_columns(pl.col("n").cast(pl.String)))),
+    (TABLE, in_table(lambda t: t.with_columns(pl.concat_list("value").alias("value")))),
+    (TABLE, in_table(lambda t: t.filter(pl.col("group") != "all"))),
+    (TABLE, in_table(lambda t: t.filter(pl.col("kind") != "threshold"))),
+    (TABLE, in_kind("map", "value", None)),
+    (TABLE, in_kind("map", "value", 0.5 + 1)),
+    (TABLE, in_kind("map", "knot", float("nan"))),
+    (TABLE, in_kind("shift", "level", None)),
+    (TABLE, in_kind("band", "n", -1)),
+    (TABLE, in_kind("threshold", "horizon", 10**9)),
+    (TABLE, lambda _: parquet_bytes(ZEROS)),
+    ("vintages.parquet", lambda _: parquet_bytes(ZEROS)),
+    ("diagnostics.parquet", lambda _: parquet_bytes(pl.DataFrame({"a": ["x" * 2**27]}))),
+    ("diagnostics.parquet", lambda _: parquet_bytes(pl.DataFrame({"a": ["x" * 2**12] * 2**15}))),
+]
+
+
+@pytest.mark.parametrize(("name", "change"), NONSENSE)
+def test_nonsense_that_somebody_sealed_is_an_error_of_its_file(
+    tmp_path: Path, name: str, change: Callable[[bytes], bytes]
+) -> None:
+    """All digests agree, and yet no forecast is made from it, and no memory is filled."""
+    _, content = bundle_folder.read_folder(shipped_bundle("small"))
+    changed = {**content, name: change(content[name])}
+    bundle_folder.write_folder(tmp_path / "b", changed, seed=0, command="", parents=())
+    with pytest.raises(BundleError, match=name.replace(".", r"\.")):
+        Forecaster.load(tmp_path / "b", threads=1)

@@ -13,6 +13,7 @@ from saga.features.training_reference import (
     PROPERTIES,
     TrainingReference,
 )
+from saga.files.stored_values import read_values
 from saga.small_groups import MIN_PERSONS
 from tests import panels
 
@@ -80,4 +81,4 @@ def test_no_stored_number_is_the_value_of_one_person(many: Panel) -> None:
 
 def test_the_reference_survives_json(many: Panel) -> None:
     reference = TrainingReference.fit(many)
-    assert TrainingReference.from_dict(json.loads(json.dumps(reference.as_dict()))) == reference
+    assert read_values(TrainingReference, json.loads(json.dumps(reference.as_dict()))) == reference

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from saga.files.stored_values import read_values
 from saga.macro.everybody import Everybody
 from saga.macro.moving_mean import GrowthTrend
 from saga.macro.wage_trends import PRIOR_MEAN
@@ -84,7 +85,7 @@ def test_a_network_that_expects_the_same_keeps_its_mean() -> None:
 
 
 def test_everybody_is_written_and_read() -> None:
-    again = Everybody.from_dict(BESIDE.as_dict())
+    again = read_values(Everybody, BESIDE.as_dict())
     one, other = (each.changes("earnings", 1, 3, LAST, 9) for each in (again, BESIDE))
     np.testing.assert_allclose(one, other, atol=3e-6)  # six decimals
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from saga.files.stored_values import read_values
 from saga.macro import wage_trends
 from saga.macro.history import MacroHistory, sweden
 from saga.macro.moving_mean import GrowthTrend, MovingMean, Parameters, UnemploymentLevel
@@ -19,7 +20,7 @@ FIXED = MacroProcess.fit(sweden())
 PRIOR = TrendPosterior(wage_trends.PRIOR_MEAN, np.diag(wage_trends.PRIOR_SD / 4))
 NO_COUNTRIES = CountryWages(np.empty((0, 0)), 1990, PRIOR)
 MOVING = with_moving_mean(FIXED, sweden(), NO_COUNTRIES)
-MEAN = MovingMean.from_dict(MOVING.as_dict()["moving_mean"])
+MEAN = read_values(MovingMean, MOVING.as_dict()["moving_mean"])
 
 
 def known_mean(mean: np.ndarray, n_rows: int = 33) -> MovingMean:
