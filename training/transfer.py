@@ -21,7 +21,7 @@ from saga.errors import UsageError
 from saga.features.sequences import N_OTHER
 from saga.features.transforms import OTHER, Transforms
 from saga.model import ModelConfig, Saga
-from saga.model.members import count_members, model_shape
+from saga.model.members import build_members, count_members
 from saga.requests import MAX_HORIZON
 from saga.schema import MIN_AGE
 from saga.training_records import TrainingRecords
@@ -50,12 +50,14 @@ class Source:
                 f"{path} has {n_members} members; training can only start from one network. Name a "
                 "bundle that was trained without --folds and without members."
             )
+        with torch.random.fork_rng():  # the training that follows keeps its random numbers
+            (member,) = build_members(bundle.config, bundle.transforms, bundle.weights)
         return cls(
             name=Path(path).name,
             digest=bundle.digest,
             panel_id=bundle.panel_id,
-            model=model_shape(bundle.config),
-            transforms=Transforms.from_dict(bundle.transforms),
+            model=member.network.config,
+            transforms=member.transforms,
             records=bundle.training_records,
             weights=bundle.weights,
         )
