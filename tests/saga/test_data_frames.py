@@ -134,7 +134,8 @@ def test_persons_who_have_a_weight_and_no_paths_are_told() -> None:
     table = pl.DataFrame({"person_id": ["1", "2", "3", "4"], "weight": [2.0, 3.5, 1.0, 1.0]})
     persons, n_others = read_persons(PATHS, None, (), table)
     assert (persons["person_id"].to_list(), n_others) == (["1", "2"], 2)
-    (warning,) = Population(PATHS, persons, n_others=30).warnings(DisclosureRules())
+    population = Population(PATHS, persons, n_others=30)
+    (warning,) = population.warnings(PopulationRequest(), DisclosureRules())
     assert "weights of 30 persons change nothing" in warning.message
     assert warning.option == "weights"
 

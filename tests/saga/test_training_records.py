@@ -108,7 +108,7 @@ def test_the_shipped_counts_are_those_of_its_years(forecaster: Forecaster) -> No
     n_years = records.last_year - records.first_year + 1
     for (horizon, _), counted in forecaster.calibrator.origin_years.items():
         assert counted == n_years - (MIN_HISTORY - 1) - horizon
-    assert forecaster.calibrator.furthest_horizons[0.9] == n_years - MIN_HISTORY - 1
+    assert forecaster.calibrator.tested_horizons[0.9][-1] == n_years - MIN_HISTORY - 1
 
 
 # --- rows beyond the span ---

@@ -332,7 +332,7 @@ def test_a_horizon_that_no_finite_set_covers_and_longer_ones_have_no_interval() 
     sets = fitted.intervals(some("sets"), (0.5, 0.9))
     assert set(sets.guarantee[..., 1].ravel()) == {"none"}
     assert set(sets.guarantee[:, :2, 0].ravel()) == {"assumption"}
-    assert (fitted.furthest_horizons[0.9], fitted.furthest_horizons[0.5]) == (0, 2)
+    assert (fitted.tested_horizons[0.9], fitted.tested_horizons[0.5]) == ([], [1, 2])
 
 
 # --- published sets ---
@@ -375,7 +375,7 @@ def test_few_outcomes_give_no_interval_there_and_beyond(method: str) -> None:
     calibrator = calibrated(method)
     guarantee = calibrator.intervals(some(method), (0.9,)).guarantee[0, :, 0].tolist()
     assert guarantee == ["assumption", "assumption", "none", "none"]
-    assert calibrator.furthest_horizons[0.9] == 2
+    assert calibrator.tested_horizons[0.9] == [1, 2]
     for family in FAMILIES.values() if method == "sets" else ():
         guarantees = [calibrator.fitted.nested_thresholds(family, h)[1][2] for h in range(1, 6)]
         beyond = "extrapolated" if family.always_given else "none"
@@ -390,7 +390,7 @@ def test_horizons_without_outcomes_are_extrapolated(method: str) -> None:
     sets = calibrator.intervals(calibrator.recalibrate(sample.raw), (0.9,))
     beyond = "none" if method == "cqr" else "extrapolated"
     assert [set(sets.guarantee[:, h, 0]) for h in range(4)] == [{"assumption"}] * 2 + [{beyond}] * 2
-    assert calibrator.furthest_horizons[0.9] == 2
+    assert calibrator.tested_horizons[0.9] == [1, 2]
 
 
 @EVERY

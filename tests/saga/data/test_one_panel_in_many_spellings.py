@@ -253,16 +253,14 @@ def test_what_may_be_read_in_two_ways_is_refused_until_it_is_stated(
             read_panel(tmp_path / "panel.csv")
 
 
+def unknown_is(word: str) -> Spelling:
+    """Earnings as text, with a word for unknown."""
+    return lambda frame: frame.with_columns(pl.col("earnings").cast(pl.String).fill_null(word))
+
+
+WORDS = ("NA", "NaN", ".", "NULL", "None", "-", "-9", "#N/A", "inf")
 REFUSED: dict[str, tuple[str, Spelling]] = {
-    **{
-        f"{word!r} for unknown": (
-            "earnings",
-            lambda frame, word=word: frame.with_columns(
-                pl.col("earnings").cast(pl.String).fill_null(word)
-            ),
-        )
-        for word in ("NA", "NaN", ".", "NULL", "None", "-", "-9", "#N/A", "inf")
-    },
+    **{f"{word!r} for unknown": ("earnings", unknown_is(word)) for word in WORDS},
     "NaN of numpy": (
         "earnings",
         lambda frame: {name: frame[name].to_numpy() for name in frame.columns},
