@@ -68,8 +68,9 @@ saga_forecast <- function(persons, ...) {
 # Persons of any number: a CSV file goes as a job, and the result comes as a Parquet file (read it with
 # nanoparquet::read_parquet or arrow::read_parquet).
 saga_job <- function(csv_file, parquet_file, key = format(Sys.time(), "%Y%m%dT%H%M%OS6"), ...) {
-  job <- saga_request("/v1/jobs") |>
-    req_url_query(...) |>
+  # A query has lists with commas, and true and false in small letters.
+  query <- lapply(list(...), \(value) paste(if (is.logical(value)) tolower(value) else value, collapse = ","))
+  job <- do.call(req_url_query, c(list(saga_request("/v1/jobs")), query)) |>
     req_headers("Idempotency-Key" = key) |>
     req_body_file(csv_file, "text/csv") |>
     req_perform() |>

@@ -52,7 +52,7 @@ from saga.forecast_warnings import warning_dicts
 from saga.forecaster import Forecaster
 from saga.population.disclosure import DisclosureRules
 from saga.population.policy_tables import make_tables
-from saga.population.population_paths import population_of
+from saga.population.population_paths import check_groups, population_of
 from saga.population.scored_paths import ScoredPaths
 from saga.requests import ForecastRequest, PathsRequest, PensionRequest, PopulationRequest
 from saga.schema import MIN_AGE
@@ -92,9 +92,11 @@ def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[
         _delete_run(folder.out)
 
     runs = {folder.out: recipe}
-    if isinstance(request, PopulationRequest) and request.reference is not None:
-        draws = Forecaster.load(settings.bundle).reference_draws(options.draws(), request.reference)
-        runs[folder.out / "reference"] = replace(recipe, draws=draws)  # under the same state
+    if isinstance(request, PopulationRequest):
+        check_groups(source.read(), request)
+        if (other := request.reference) is not None:
+            draws = Forecaster.load(settings.bundle).reference_draws(options.draws(), other)
+            runs[folder.out / "reference"] = replace(recipe, draws=draws)  # under the same state
 
     def note(run: int, done: int, persons: int) -> None:
         if folder.read(Progress) is None:

@@ -20,6 +20,7 @@ from saga.forecast_results import Result
 from saga.plans.plan import PieceOutput
 from saga.population.group_forecast import tabulate
 from saga.population.inflow import max_careers
+from saga.population.population_paths import check_groups
 
 router = APIRouter(prefix="/v1", tags=["populations"])
 
@@ -51,6 +52,7 @@ async def post_populations(request: Request) -> Response:
     async def compute_call(call: ComputeCall[PopulationOptions], ticket: Ticket) -> Computed:
         service, typed = call.service, call.options.request
         plan = service.plan(typed.of_paths, call.people.panel, call.options, call.caller)
+        check_groups(plan.panel, typed)
         plans = [plan]
         if typed.reference is not None:
             draws = plan.forecaster.reference_draws(plan.draws, typed.reference)

@@ -12,7 +12,7 @@ from saga.forecast_results import GroupForecasts, Result
 from saga.forecaster import Forecaster
 from saga.population.disclosure import DisclosureRules
 from saga.population.policy_tables import TableSteps, last_of, table_steps
-from saga.population.population_paths import grid_of, population_of
+from saga.population.population_paths import check_groups, grid_of, population_of
 from saga.population.scored_paths import PathRows
 from saga.requests import Draws, PopulationRequest
 
@@ -52,6 +52,7 @@ def forecast_groups(
         UsageError: If a group, level or year is not one of the persons'.
     """
     people = forecaster.panel(source, id=id, time=time, target=target, birth_year=birth_year)
+    check_groups(people, request)
     reference = None
     if request.reference is not None:
         plan = forecaster.plan(

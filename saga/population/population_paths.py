@@ -39,6 +39,7 @@ from saga.population.scored_paths import (
     OF_SCENARIO,
     PathRows,
     YearPaths,
+    last_known,
     person_levels,
     read_persons,
     rows_of,
@@ -399,7 +400,28 @@ def grid_of(population: Population, request: PopulationRequest) -> Grid:
             for year in (paths.years if group == "age" else paths.years[-1:])
         ]
         levels.append(tuple(sorted(pl.concat(texts).unique(), key=_position(group))))
-    grid = Grid(tuple(request.by), tuple(levels))
+    return _with_pairs(Grid(tuple(request.by), tuple(levels)), request)
+
+
+def check_groups(panel: Panel, request: PopulationRequest) -> None:
+    """Raise UsageError for groups and levels that none of these persons has.
+
+    Paths take long, so this is asked before. Not of levels that depend on them or on who joins.
+    """
+    persons = last_known(panel, [name for name in request.by if name not in CAREER_GROUPS])
+    if request.inflow or {"age", *CAREER_GROUPS}.intersection(request.by):
+        return
+    levels = [
+        sorted(persons.select(person_levels(name, 0).unique()).to_series(), key=_position(name))
+        for name in request.by
+    ]
+    grid = _with_pairs(Grid(tuple(request.by), tuple(map(tuple, levels))), request)
+    for event in request.group_events:
+        grid.place(event)
+
+
+def _with_pairs(grid: Grid, request: PopulationRequest) -> Grid:
+    """The grid with the pairs of levels that a request compares, also in its events."""
     in_events = [
         level
         for event in request.group_events

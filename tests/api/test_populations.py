@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from saga.plans.plan import Plan
 from tests.conftest import Running
 
 Person = Callable[..., dict[str, Any]]
@@ -90,6 +91,15 @@ def test_what_cannot_be_tabulated_is_refused(
 ) -> None:
     answer = service.client.post("/v1/populations", json=_body(person, 12, 12, **options))
     assert (answer.status_code, message in answer.text) == (422, True), answer.text
+
+
+def test_groups_that_nobody_has_are_refused_before_paths_are_simulated(
+    service: Running, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Plan, "compute")
+    body = _body(person, 12, 12, compare=["men/women"])
+    answer = service.client.post("/v1/populations", json=body)
+    assert (answer.status_code, "which no group has" in answer.text) == (422, True), answer.text
 
 
 def test_more_work_than_a_call_may_have_is_refused(service: Running, person: Person) -> None:
