@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from annotated_types import Len
 from pydantic import Field
 
-from saga.files.stored_values import Number
+from saga.files.stored_values import Number, length
 from saga.requests import RolloutName
 from saga.training_records import TrainingRecords
 
@@ -52,7 +51,7 @@ class _Config:
 class _Split:
     panel_id: str
     scheme: str
-    shares: Annotated[tuple[Number, ...], Len(4, 4)]
+    shares: Annotated[tuple[Number, ...], length(4)]
     folds: Annotated[int, Field(ge=2, le=1000)] = 2
     salt: str = ""
     judged: _Named | None = None

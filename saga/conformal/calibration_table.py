@@ -248,7 +248,7 @@ def _read_cells(parts: Mapping[tuple[Any, ...], _Part]) -> dict[tuple[int, str],
     for key in ((h, group) for kind, h, group in parts if kind in ("map", *_CELL_KINDS)):
         rows = next((parts[kind, *key] for kind in _CELL_KINDS if (kind, *key) in parts), None)
         if rows is None or not any((kind, key[0], ALL) in parts for kind in _CELL_KINDS):
-            raise ValueError(f"horizon {key[0]} has no thresholds of {key[1]}, or of {ALL}")
+            raise ValueError(f"horizon {key[0]} lacks thresholds")
         fitted = _read_thresholds(rows)
         of_map = parts.get(("map", *key))
         knots, values = (np.array([]), np.array([])) if of_map is None else _read_map(of_map)

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 import numpy as np
-from annotated_types import Len
 from numpy.typing import NDArray
 
 from saga.arrays import Floats
 from saga.data.panel import Panel
-from saga.files.stored_values import Log, Number
+from saga.files.stored_values import Log, Number, length
 from saga.schema import MONEY
 from saga.small_groups import MIN_PERSONS, neighbour_mean
 
@@ -25,8 +24,8 @@ PROPERTIES = ("amount", "zero_share", "volatility", "n_years")
 LEVELS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.25, 0.5, 0.75, 0.95, 0.98, 0.99, 0.995, 0.999)
 _AGE_BANDS = np.array([20, 25, 30, 40, 50, 60])  # first ages of the bands after the first one
 _MIN_CHANGES = 3  # changes of earnings that a volatility needs
-_Typical = Annotated[tuple[Log | None, ...], Len(len(_AGE_BANDS) + 1, len(_AGE_BANDS) + 1)]
-_Quantiles = Annotated[tuple[Number | None, ...], Len(len(LEVELS), len(LEVELS))]
+_Typical = Annotated[tuple[Log | None, ...], length(len(_AGE_BANDS) + 1)]
+_Quantiles = Annotated[tuple[Number | None, ...], length(len(LEVELS))]
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ OPTIONAL = frozenset({AUDIT, CALIBRATION, DIAGNOSTICS, CIRCUMSTANCES, TREES, VIN
 _MANIFEST_KEYS = frozenset(
     {"format", "code_version", "seed", "command", "parents", "files", "digest", "seal"}
 )
-# Largest files, a hundred times those of the shipped bundles or more: JSON needs twenty times its size in
-# memory, and weights their own. What tables need is counted before they are read.
+# Largest files, a hundred times those of the shipped bundles or more: JSON needs twenty times its
+# size in memory, and weights their own. What tables need is counted before they are read.
 _MOST_BYTES = {".json": 2**24, ".md": 2**22, ".parquet": 2**28, ".safetensors": 2**32}
 _PICKLES = {".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".bin"}
 

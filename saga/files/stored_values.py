@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from saga.arrays import Floats
 from saga.errors import BundleError, UsageError
 
+LEVEL = "level"  # of the columns of a panel
 _LARGEST = 100.0  # of logs and shares: larger ones overflow
 Number = FiniteFloat
 Spread = Annotated[float, Field(ge=1e-9, le=1e9)]  # by which values are divided
@@ -42,13 +43,19 @@ _FAULTS = (
 )
 
 
+def length(n: int) -> Any:
+    """Of a tuple with `n` values."""
+    return Field(min_length=n, max_length=n)
+
+
 class Shape:
     """An array of logs or shares, in a dataclass: `Annotated[Floats, Shape("year", 3)]`.
 
-    Sizes are numbers, or names: those of one name are equal in all arrays of a file.
+    Sizes are numbers, None for any, or names: those of one name are equal in all arrays of a file.
+    A panel may have no `LEVEL`; all other sizes are 1 or more.
     """
 
-    def __init__(self, *sizes: int | str) -> None:
+    def __init__(self, *sizes: int | str | None) -> None:
         self.sizes = sizes
 
     def __get_pydantic_core_schema__(self, *_: Any) -> CoreSchema:
@@ -60,10 +67,12 @@ class Shape:
         except (TypeError, OverflowError):
             raise ValueError("must be a list of numbers") from None
         assert info.context is not None  # sizes by name, of the arrays read before
-        known: dict[int | str, int] = info.context
-        named = zip(self.sizes, array.shape, strict=False)
-        sizes = [name if isinstance(name, int) else known.setdefault(name, n) for name, n in named]
-        if array.ndim != len(self.sizes) or list(array.shape) != sizes or not array.size:
+        known: dict[str, int] = info.context
+        fits = array.ndim == len(self.sizes)
+        for name, n in zip(self.sizes, array.shape, strict=False):
+            size = known.setdefault(name, n) if isinstance(name, str) else name or n
+            fits &= n == size and (n > 0 or name == LEVEL)
+        if not fits:
             raise ValueError(f"must have the sizes {self.sizes}, not {array.shape}")
         if not (np.abs(array) <= _LARGEST).all():
             raise ValueError(f"must be numbers between -{_LARGEST:g} and {_LARGEST:g}")
@@ -87,8 +96,8 @@ def faults_of(file: str) -> Iterator[None]:
     try:
         yield
     except _FAULTS as error:
-        told = isinstance(error, UsageError | ValueError)
-        fault = f"{error}" if told else f"{type(error).__name__}: {error}"
+        is_sentence = isinstance(error, UsageError | ValueError)
+        fault = f"{error}" if is_sentence else f"{type(error).__name__}: {error}"
         if isinstance(error, ValidationError):
             first = error.errors(include_url=False)[0]
             place = ".".join(map(str, first["loc"]))

@@ -42,8 +42,8 @@ class Everybody:
     growth: GrowthTrend
     shock: Number
     odds_step: Number
-    expected: Annotated[Floats, Shape("year ahead")]
-    implied: Annotated[Floats, Shape("year ahead")]
+    expected: Annotated[Floats, Shape(None)]
+    implied: Annotated[Floats, Shape(None)]
     start_sd: Number
 
     @classmethod

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from saga.arrays import Floats
 from saga.data.macro_rows import ODDS_PREFIX
 from saga.errors import UsageError
-from saga.files.stored_values import Shape, Year, read_values
+from saga.files.stored_values import LEVEL, Shape, Year, read_values
 from saga.macro.everybody import Everybody
 from saga.macro.moving_mean import path_normals
 from saga.macro.scenarios import Scenario
@@ -93,11 +93,11 @@ class GroupSeries:
         implied: Changes (H, K) 1..H years ahead that the network forecasts without this.
     """
 
-    level: Annotated[Floats, Shape("year", "level")]
-    trend: Annotated[Floats, Shape("year", "level")]
-    trend_sd: Annotated[Floats, Shape("year", "level")]
-    weights: Annotated[Floats, Shape("level")]
-    implied: Annotated[Floats, Shape("horizon", "level")]
+    level: Annotated[Floats, Shape("year", LEVEL)]
+    trend: Annotated[Floats, Shape("year", LEVEL)]
+    trend_sd: Annotated[Floats, Shape("year", LEVEL)]
+    weights: Annotated[Floats, Shape(LEVEL)]
+    implied: Annotated[Floats, Shape(None, LEVEL)]
 
 
 @dataclass(frozen=True)

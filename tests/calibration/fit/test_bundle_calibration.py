@@ -75,7 +75,7 @@ def test_a_table_of_another_form_is_refused(everything: Calibrator) -> None:
     assert dict(table.schema) == SCHEMA
     with pytest.raises(BundleError, match="columns"):
         Calibrator.from_table(table.drop("n"))
-    with pytest.raises(BundleError, match="incomplete"):
+    with pytest.raises(BundleError, match="lacks thresholds"):
         Calibrator.from_table(table.filter(pl.col("kind") != "threshold"))
 
 

@@ -196,7 +196,7 @@ def test_from_a_generated_register_to_a_bundle_and_its_metrics(tmp_path: Path) -
     with quick_calibration():
         calibrated = answer(f"calibrate {bundle} --panel {register_dir} --paths 20")
     assert calibrated["parents"] == [trained["bundle"]]
-    assert calibrated["reach"]["0.5"] >= calibrated["reach"]["0.95"]
+    assert {*calibrated["reach"]["0.5"]} >= {*calibrated["reach"]["0.95"]}
     assert Bundle.load(bundle).calibration is not None
     out = tmp_path / "evaluation"
     evaluated = done(
