@@ -200,8 +200,11 @@ def _id_column(bundle: Bundle, panel: Panel) -> Canary:
     meta = replace(panel.meta, extra=(*panel.meta.extra, number))
     column = pl.Series(number.name, panel.person_numbers.astype(np.float64))
     described = {"name": number.name, "kind": "number", "static": True, "lasting": False}
-    extra = [*bundle.transforms.get("extra", ()), described]
-    copy = replace(bundle, transforms={**bundle.transforms, "extra": extra})
+    transforms = dict(bundle.transforms)
+    transforms["extra"] = [*transforms.get("extra", ()), described]
+    for scale in ("location", "spread"):
+        transforms[scale] = {**transforms[scale], number.name: 1.0}
+    copy = replace(bundle, transforms=transforms)
     planted = Panel(panel.frame.with_columns(column).select(list(meta.schema)), meta)
     findings = scan_bundle(copy, planted, planted)
     caught = any(f.passed is False and number.name in f.result for f in findings)
