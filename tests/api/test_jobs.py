@@ -440,7 +440,14 @@ def test_a_holder_keeps_a_bounded_number_of_jobs_that_have_ended(
         assert post(service, persons, "").status_code == 202
 
 
-def test_metrics_count_jobs_by_state(jobs: Running) -> None:
+def test_groups_that_nobody_has_fail_before_persons_are_computed_and_jobs_are_counted(
+    jobs: Running, persons: Path
+) -> None:
+    queries = "horizons=1", "product=populations&by=sex&compare=men/women"
+    done, refused = (await_end(jobs, post(jobs, persons, query).json()["id"]) for query in queries)
+    assert (done["state"], refused["state"], refused["persons"]) == ("succeeded", "failed", None)
+    assert "which no group has" in refused["problem"]["detail"]
+
     def counted() -> dict[str, str]:
         lines = jobs.client.get("/metrics").text.splitlines()
         return dict(line.rsplit(" ", 1) for line in lines if line.startswith("saga_jobs{"))
