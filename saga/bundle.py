@@ -57,8 +57,8 @@ _TABLES = {
 _WEIGHTS = {"weights": WEIGHTS, "circumstances": CIRCUMSTANCES}
 PROMISE = "privacy"  # in config.json: the promise of `saga train --privacy`
 JUDGED = "judged"  # in split.json: the sibling of a bundle that has learnt from every person
-# Bytes that a table may need: the texts of trees are long.
-_MOST_BYTES = {part: 2**29 if part == "trees" else 2**26 for part in _TABLES}
+# Most bytes that a table may need in memory: the texts of trees are long.
+_TABLE_BYTES = {part: 2**29 if part == "trees" else 2**26 for part in _TABLES}
 # Properties of a column that the weights depend on; descriptions and ranges can change freely.
 _BINDING = ("name", "kind", "dtype", "codes", "pattern")
 
@@ -205,7 +205,7 @@ class Bundle(BundleContents):
         for part, name in _TABLES.items():
             if name in content:
                 with faults_of(name):
-                    parts[part] = read_stored_table(content[name], _MOST_BYTES[part])
+                    parts[part] = read_stored_table(content[name], _TABLE_BYTES[part])
         for part, name in _WEIGHTS.items():
             if name in content:
                 with faults_of(name):

@@ -36,8 +36,6 @@ class _Promise:
 
 @dataclass(frozen=True)
 class _Config:
-    """What config.json must and can have, beside what its readers check."""
-
     model: dict[str, Any]
     records: TrainingRecords
     training: dict[str, Any]

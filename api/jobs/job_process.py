@@ -93,6 +93,7 @@ def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[
 
     runs = {folder.out: recipe}
     if isinstance(request, PopulationRequest):
+        # The panel is read again for the tables: meanwhile it would take the memory of the paths.
         check_groups(source.read(), request)
         if (other := request.reference) is not None:
             draws = Forecaster.load(settings.bundle).reference_draws(options.draws(), other)

@@ -106,12 +106,7 @@ def diagnose(
     end, calibrator = last_year(panel), forecaster.calibrator
     people, origins = _draw_test_origins(panel, draws.seed, end, persons)
     records = history(people, origins)
-    at_origin = pl.DataFrame({"person_id": origins.person_id, "origin": origins.year})
-    known = people.frame.drop_nulls("earnings").join(at_origin, on="person_id")
-    distances = known.select(pl.col("year") - pl.col("origin"))["year"].unique().to_list()
-    horizons = sorted(
-        {min((d for d in distances if h <= d <= MAX_HORIZON), default=h) for h in horizons}
-    )
+    horizons = _with_records(horizons, people, origins)
     outcomes = realised_earnings(people, origins, range(1, max(horizons) + 1), end=end)
     macro, training = forecaster.realised_macro(panel, end), persons_of(panel, "train")
     grouping = calibrator.grouping or Grouping.fit(panel.only(training))
@@ -284,6 +279,16 @@ class _Judging:
             {kind: np.concatenate(of_blocks) for kind, of_blocks in inside.items()},
             sums,
         )
+
+
+def _with_records(horizons: Sequence[int], people: Panel, origins: Origins) -> list[int]:
+    """The years ahead; one of which nobody has a record gives way to the next that somebody has."""
+    at_origin = pl.DataFrame({"person_id": origins.person_id, "origin": origins.year})
+    known = people.frame.drop_nulls("earnings").join(at_origin, on="person_id")
+    distances = known.select(pl.col("year") - pl.col("origin"))["year"].unique().to_list()
+    return sorted(
+        {min((d for d in distances if h <= d <= MAX_HORIZON), default=h) for h in horizons}
+    )
 
 
 def _draw_test_origins(

@@ -107,7 +107,7 @@ class Calibrator:
 
     @classmethod
     def from_table(cls, table: pl.DataFrame) -> Calibrator:
-        """The calibrator that `to_table` wrote; see `read_parts`."""
+        """The calibrator that `to_table` wrote (`read_parts`). Raises BundleError for another."""
         with faults_of(CALIBRATION):
             return cls(**read_parts(table))
 
