@@ -473,15 +473,15 @@ REFUSALS: dict[str, Refusal] = {
     "holder-disk": Refusal(
         _DISK,
         "The service has no space for this job",
-        "Your jobs take more than {limit:,} bytes",
+        "Your jobs take, or may still take, more than {limit:,} bytes",
         "Delete jobs that have ended, or ask the operator for space",
         rule="disk",
     ),
     "result-disk": Refusal(
         BudgetError,
         "There is no space for the result",
-        "The result needs about {needed:,} bytes; {where} {left:,}",
-        "Send fewer persons or paths, or delete jobs that have ended",
+        "The result needs about {needed:,} bytes; beside running jobs {where} {left:,}",
+        "Send fewer persons or paths, delete jobs that have ended, or wait until others end",
         rule="disk",
     ),
     "idempotency-key": Refusal(

@@ -62,10 +62,11 @@ class JobOrder:
 
 @dataclass(frozen=True)
 class Progress:
-    """Persons done and persons in all."""
+    """Persons done, persons in all, and about the most bytes that the job's folder will have."""
 
     done: int
     persons: int
+    n_bytes: int
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,10 @@ class JobFolder:
 
 @dataclass(frozen=True)
 class HolderJobs:
-    """The jobs of a holder: how many wait or run, how many have ended, and the bytes of all."""
+    """The jobs of a holder: how many wait or run, how many have ended, and the bytes of all.
+
+    Of a job that runs, what it may still write counts.
+    """
 
     unfinished: int
     ended: int
@@ -249,6 +253,7 @@ class JobFolders:
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         self.workers, self.queue_lock = self.root / "workers", self.root / "queue.lock"
+        self.disk_lock = self.root / "disk.lock"
         self._jobs, self._unfinished = self.root / "jobs", self.root / "unfinished"
         self._read: Mapping[_Version, EndedJob] = {}
 
@@ -272,8 +277,13 @@ class JobFolders:
         ended, unfinished = self._ended_and_unfinished()
         of_holder = [job for job in ended if job.holder == holder]
         waiting = [job for job in unfinished if job.order.holder == holder]
-        n_bytes = sum(job.n_bytes for job in of_holder) + sum(job.folder.size() for job in waiting)
+        n_bytes = sum(job.n_bytes for job in of_holder)
+        n_bytes += sum(job.folder.size() + job.bytes_to_write() for job in waiting)
         return HolderJobs(len(waiting), len(of_holder), n_bytes)
+
+    def bytes_to_write(self) -> int:
+        """About the most bytes that all running jobs may still write."""
+        return sum(job.bytes_to_write() for job in self._ended_and_unfinished()[1])
 
     def counts(self) -> tuple[Mapping[State, int], float, int]:
         """How many jobs there are by state, seconds that the oldest one waits, persons to do."""
@@ -375,6 +385,10 @@ class Job:
         if self.outcome is not None:
             return self.outcome.state
         return "queued" if self.attempts is None else "running"
+
+    def bytes_to_write(self) -> int:
+        """About the most bytes that the job may still write, once its persons are counted."""
+        return 0 if self.progress is None else max(0, self.progress.n_bytes - self.folder.size())
 
     def describe(self, keep_hours: float) -> Mapping[str, Any]:
         """The job as JSON, for its page and its events."""

@@ -47,7 +47,7 @@ from saga.data.facts import open_facts
 from saga.data.reading import Source
 from saga.errors import SagaError
 from saga.features.transforms import Transforms
-from saga.files.atomic import FolderInUseError, commit, read_json
+from saga.files.atomic import FolderInUseError, commit, file_lock, read_json
 from saga.forecast_warnings import warning_dicts
 from saga.forecaster import Forecaster
 from saga.population.disclosure import DisclosureRules
@@ -100,9 +100,11 @@ def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[
             runs[folder.out / "reference"] = replace(recipe, draws=draws)  # under the same state
 
     def note(run: int, done: int, persons: int) -> None:
-        if folder.read(Progress) is None:
-            _check_disk(settings, order.holder, len(runs) * _expected_bytes(options, persons))
-        folder.write(Progress((run * persons + done) // len(runs), persons))
+        progress = folder.read(Progress)
+        if progress is None:
+            n_bytes = len(runs) * _expected_bytes(options, persons)
+            progress = _take_room(folder, order.holder, persons, n_bytes, settings)
+        folder.write(replace(progress, done=(run * persons + done) // len(runs)))
 
     report, *_ = (
         score(source, out, of_run, workers=settings.job_processes, progress=partial(note, run))
@@ -197,16 +199,27 @@ def _expected_bytes(options: JobOptions, persons: int) -> int:
             return persons * _BYTES_A_ROW
 
 
-def _check_disk(settings: Settings, holder: str, n_bytes: int) -> None:
-    """Raise BudgetError if a result of this size has no room on the disk or with its holder."""
+def _take_room(
+    folder: JobFolder, holder: str, persons: int, n_bytes: int, settings: Settings
+) -> Progress:
+    """The progress of a job that begins a result of this size.
+
+    The lock lets no two jobs take the same room. Raises BudgetError if the disk or the holder has
+    no room beside what running jobs may still write.
+    """
     assert settings.jobs is not None
-    free = shutil.disk_usage(settings.jobs).free
-    left = settings.holder_bytes - JobFolders(settings.jobs).of_holder(holder).n_bytes
-    if n_bytes > min(free, left):
-        where = "your jobs may still take" if left < free else "the disk has"
-        raise refused(
-            "result-disk", {"needed": n_bytes, "where": where, "left": max(0, min(free, left))}
-        )
+    folders = JobFolders(settings.jobs)
+    with file_lock(folders.disk_lock, wait=True):
+        free = shutil.disk_usage(settings.jobs).free - folders.bytes_to_write()
+        left = settings.holder_bytes - folders.of_holder(holder).n_bytes
+        if n_bytes > min(free, left):
+            where = "your jobs may still take" if left < free else "the disk has"
+            raise refused(
+                "result-disk", {"needed": n_bytes, "where": where, "left": max(0, min(free, left))}
+            )
+        progress = Progress(0, persons, folder.size() + n_bytes)
+        folder.write(progress)
+    return progress
 
 
 def _failure(error: BaseException) -> Mapping[str, Any]:

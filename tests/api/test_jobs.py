@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,7 +33,7 @@ from saga.api.jobs.job_folders import (
     Progress,
     State,
 )
-from saga.api.jobs.job_process import _expected_bytes, run_job
+from saga.api.jobs.job_process import _expected_bytes, _take_room, run_job
 from saga.api.jobs.job_queue import UNAVAILABLE, JobQueue
 from saga.api.jobs.job_service import JobService
 from saga.api.key_file import revoke_key
@@ -44,6 +45,7 @@ from saga.batch.engine import score
 from saga.batch.products import Recipe
 from saga.batch.run_folder import MANIFEST, REJECTED, merge_parts
 from saga.data.reading import Source
+from saga.errors import BudgetError
 from saga.files.atomic import FolderInUseError
 from saga.files.folders import LocalFolder
 from saga.requests import Draws, ForecastRequest, PathsRequest
@@ -337,11 +339,11 @@ def test_rights_at_each_age_count_for_the_disk(ages: list[int], measured: int) -
     assert measured <= _expected_bytes(options, 1) < 2 * measured
 
 
-def placed_job(root: Path) -> JobFolder:
+def placed_job(root: Path, digit: str = "a") -> JobFolder:
     """A job that waits, in a folder of jobs."""
     folders = JobFolders(root)
     folders.create()
-    order = JobOrder("a" * 32, "run", "one", "2026-01-01T00:00:00", "", "persons.parquet", {})
+    order = JobOrder(digit * 32, "run", "one", "2026-01-01T00:00:00", "", "persons.parquet", {})
     folders.place(folders.new_upload(), order)
     return folders.folder(order.id)
 
@@ -393,6 +395,30 @@ def test_a_holder_whose_disk_is_full_sends_no_job(
         assert first.status_code == 202
         again = post(service, persons, "")
         assert (again.status_code, again.json()["problems"][0]["rule"]) == (507, "disk")
+
+
+@pytest.mark.parametrize(("free", "holder_bytes"), [(100, 10**9), (10**9, 100)])
+def test_jobs_that_begin_at_once_do_not_take_the_same_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, holder_bytes: int
+) -> None:
+    """Of six results that need 40 of 100 bytes each, two begin."""
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    monkeypatch.setattr(JobFolder, "size", lambda _: 0)  # nothing is written yet
+    settings = Settings(bundle=tmp_path, jobs=tmp_path, holder_bytes=holder_bytes)
+    folders = [placed_job(tmp_path, digit) for digit in "abcdef"]
+
+    def begin(folder: JobFolder) -> bool:
+        try:
+            return _take_room(folder, "one", 3, 40, settings).persons == 3
+        except BudgetError:
+            return False
+
+    with ThreadPoolExecutor(len(folders)) as pool:
+        begun = list(pool.map(begin, folders))
+    assert sum(begun) == 2
+    assert [folder.read(Progress) is not None for folder in folders] == begun
+    folders[begun.index(True)].finish("cancelled")
+    assert begin(folders[begun.index(False)]), "the room of a job that has ended is free again"
 
 
 def test_persons_in_json_are_refused_if_the_disk_has_no_room(
@@ -484,7 +510,7 @@ def test_a_job_that_ends_its_process_each_time_fails_whichever_worker_starts_it(
         job = post(service, persons, "").json()["id"]
     folder = JobFolders(tmp_path / "jobs").folder(job)
     assert [folder.count_attempt() for _ in range(MAX_ATTEMPTS + 1)] == [True] * 3 + [False]
-    folder.write(Progress(10, 40))
+    folder.write(Progress(10, 40, 0))
     assert [folder.count_attempt() for _ in range(MAX_ATTEMPTS)] == [True] * 3, "it got further"
     folder.take_attempt_back()
     assert folder.count_attempt(), "the service ended the last one"
