@@ -5,8 +5,10 @@
 Runs `saga forecast` of the example, a short `saga train`, `saga calibrate`, and `saga score` of
 five times as many persons, as 1, 2 and 4 copies at the same time. Prints processor seconds of a
 copy and their ratio to one core (the bound is 1.3), and how much faster the default is alone than
-one core (aim: 1.5 on two idle cores, for training and for a batch of persons). Some 8 seconds
-of a training are its start and end, which no thread shortens: `--steps 800` judges the steps.
+one core (aim: 1.5 on two idle cores, for training and for a batch of persons), beside what the
+machine can do: how many times the work of one copy two do at once, each on a core of its own.
+Some 8 seconds of a training are its start and end, which no thread shortens: `--steps 800` judges
+the steps.
 """
 
 from __future__ import annotations
@@ -93,10 +95,14 @@ def main() -> None:
 def print_cost(name: str, command: list[str], copies: list[int]) -> None:
     """Print the rows of a command."""
     for n in copies:
-        words = [[word.replace("{run}", f"{n}-{k}") for word in command] for k in (0, 1)]
+        words = [[word.replace("{run}", f"{n}-{k}") for word in command] for k in (0, 1, 2)]
         one, one_seconds = run(words[0], n, one_core=True)
         default, seconds = run(words[1], n, one_core=False)
-        faster = f", {one_seconds / seconds:.2f} times as fast" if n == 1 else ""
+        faster = ""
+        if n == 1:
+            _, of_two = run(words[2], 2, one_core=True)
+            faster = f", {one_seconds / seconds:.2f} times as fast"
+            faster += f" (two on a core each: {2 * one_seconds / of_two:.2f})"
         print(
             f"{name:9} {n} copies: {default:.1f} processor seconds a copy, "
             f"{default / one:.2f} of one core{faster}",

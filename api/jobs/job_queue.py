@@ -6,6 +6,9 @@ JSON: an order is the name of a folder, and the state of a job is in its folder.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, error
 from saga.api.jobs import QueueError
@@ -19,6 +22,18 @@ SERIALIZER = DBOSPortableJSONSerializer()
 UNAVAILABLE = (sa.exc.SQLAlchemyError, error.DBOSException)
 
 
+@contextmanager
+def connecting() -> Iterator[None]:
+    """Turn what stops a connection into QueueError."""
+    try:
+        yield
+    except (*UNAVAILABLE, AssertionError) as failure:
+        raise QueueError(
+            f"The database of the jobs cannot be used ({type(failure).__name__}). Check that it "
+            "runs, and that SAGA_JOBS_DATABASE has its URL, of an account that may write."
+        ) from None
+
+
 class JobQueue:
     """Takes orders. Every method waits for the database."""
 
@@ -27,7 +42,7 @@ class JobQueue:
 
         Raises QueueError if the database cannot be used.
         """
-        try:
+        with connecting():
             DBOS.migrate(url)
             self._client = DBOSClient(
                 system_database_url=url,
@@ -35,10 +50,6 @@ class JobQueue:
                 application_name=APPLICATION,
                 retry_connection_errors=False,
             )
-        except (*UNAVAILABLE, AssertionError) as failure:
-            raise QueueError(
-                f"The database of the jobs cannot be used ({type(failure).__name__})"
-            ) from None
 
     def close(self) -> None:
         """Close the connections."""

@@ -27,7 +27,7 @@ from saga.api.jobs.job_folders import (
     JobFolder,
     JobFolders,
 )
-from saga.api.jobs.job_queue import APPLICATION, QUEUE, SERIALIZER, WORKFLOW
+from saga.api.jobs.job_queue import APPLICATION, QUEUE, SERIALIZER, WORKFLOW, connecting
 from saga.api.jobs.worker_locks import hold_worker_lock, is_worker_alive
 from saga.api.logs import bridge_logs, error_location, make_logger
 from saga.api.settings import Settings
@@ -148,7 +148,10 @@ def work_until_stopped(settings: Settings) -> None:
 
 
 def _launch(url: str, name: str) -> None:
-    """Connect to the queue and take jobs from it."""
+    """Connect to the queue and take jobs from it.
+
+    Raises QueueError if its database cannot be used.
+    """
     DBOS(
         config={
             "name": APPLICATION,
@@ -160,7 +163,8 @@ def _launch(url: str, name: str) -> None:
         }
     )
     DBOS.listen_queues([QUEUE])
-    DBOS.launch()
+    with connecting():
+        DBOS.launch()
     # Each holder of keys has a partition of the queue; partitions take turns.
     DBOS.register_queue(
         QUEUE, worker_concurrency=1, partition_worker_concurrency=1, polling_interval_sec=0.5

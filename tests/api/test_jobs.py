@@ -9,6 +9,8 @@ import io
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -597,6 +599,18 @@ def test_a_job_is_cancelled_although_the_disk_is_full(
         assert service.client.get(address).status_code == 404
         assert not list((tmp_path / "jobs" / "jobs").iterdir())
         assert not list((tmp_path / "jobs").rglob("persons.*"))
+
+
+@pytest.mark.thorough
+def test_a_worker_whose_database_does_not_answer_says_so(tiny_bundle: Path, tmp_path: Path) -> None:
+    line = [sys.executable, "-c", "from saga.cli import main; main()", "work", str(tmp_path)]
+    settings = {
+        "SAGA_JOBS_DATABASE": f"sqlite:///{tmp_path}/none/x",
+        "SAGA_BUNDLE": f"{tiny_bundle}",
+    }
+    done = subprocess.run(line, env=os.environ | settings, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Error: The database of the jobs cannot be used" in done.stderr
 
 
 def fail(error: Exception) -> NoReturn:

@@ -1,8 +1,7 @@
-"""What `docker/postgresql/role.sh` makes: a role for the service without rights beyond its own."""
+"""What `docker/postgresql/role.sql` makes: a role for the service without rights beyond its own."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -17,10 +16,7 @@ from tests.containers.conftest import ROOT
 
 pytestmark = pytest.mark.postgresql
 PASSWORD = "it's a 'password'; --"
-SCRIPT = """
-docker_process_sql() { psql "$DATABASE" --no-psqlrc --quiet -v ON_ERROR_STOP=1 "$@"; }
-. docker/postgresql/role.sh
-"""
+SCRIPT = ROOT / "docker" / "postgresql" / "role.sql"
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +27,9 @@ def server() -> Iterator[URL]:
     with tempfile.TemporaryDirectory(prefix="saga-role-") as folder:
         running = package.get_server(folder, cleanup_mode="stop")
         try:
-            environment = {
-                "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-                "DATABASE": running.get_uri(),
-                "POSTGRES_PASSWORD": PASSWORD,
-            }
-            subprocess.run(["bash", "-ec", SCRIPT], cwd=ROOT, env=environment, check=True)
+            line = [programs / "psql", running.get_uri(), "--no-psqlrc", "--quiet"]
+            line += ["-v", "ON_ERROR_STOP=1", "-f", SCRIPT]
+            subprocess.run(line, env={"POSTGRES_PASSWORD": PASSWORD}, check=True)
             yield make_url(running.get_uri()).set(drivername="postgresql+psycopg")
         finally:
             running.cleanup()
