@@ -547,9 +547,8 @@ class PopulationRequest:
                 "What a scenario changes is not known of persons who join later: their donors live "
                 "through it at another time. Leave inflow or reference out."
             )
-        for pair in self.compare:
-            first, _, second = pair.partition("/")
-            if not first or not second or first == second:
+        for pair in self.pairs:
+            if pair.count("/") != 1 or len({*pair.split("/")} - {""}) != 2:
                 raise UsageError(f"{pair!r} is no pair of groups. Write it like male/female.")
 
     @property
@@ -561,6 +560,18 @@ class PopulationRequest:
     def group_events(self) -> tuple[GroupEvent, ...]:
         """The events."""
         return tuple(map(GroupEvent.of, self.events))
+
+    @property
+    def pairs(self) -> tuple[str, ...]:
+        """The pairs of levels that are compared, also in events."""
+        in_events = [
+            level
+            for event in self.group_events
+            if event.is_comparison
+            for level in event.levels
+            if "/" in level
+        ]
+        return tuple(dict.fromkeys([*self.compare, *in_events]))
 
 
 Request = ForecastRequest | LifetimeRequest | PathsRequest | PensionRequest

@@ -422,15 +422,8 @@ def check_groups(panel: Panel, request: PopulationRequest) -> None:
 
 def _with_pairs(grid: Grid, request: PopulationRequest) -> Grid:
     """The grid with the pairs of levels that a request compares, also in its events."""
-    in_events = [
-        level
-        for event in request.group_events
-        if event.is_comparison
-        for level in event.levels
-        if "/" in level
-    ]
     pairs = []
-    for pair in dict.fromkeys([*request.compare, *in_events]):
+    for pair in request.pairs:
         two = pair.split("/")
         axis = grid.axis_of(two, f"The comparison {pair}")
         first, second = ((*grid.levels[axis], TOTAL).index(level) for level in two)

@@ -525,6 +525,8 @@ def test_only_persons_with_weights_are_a_sample(scored: Path, panel: Path, tmp_p
         ("--events 'mean all 2024 < 2; mean all 2024 < 3'", "Separate with commas"),
         ("--compare 'male/female;female/male'", "Separate with commas"),
         ("--compare female", "no pair of groups"),
+        ("--compare male/female/total", "no pair of groups"),
+        ("--events 'mean_ratio male/female/total 2024 < 1'", "no pair of groups"),
         ("--compare female/children", "which no group has"),
     ],
 )
