@@ -33,6 +33,7 @@ from saga.calibration.adaptive.ledger import open_ledger
 from uvicorn.supervisors import Multiprocess
 
 from saga.bundle import Bundle
+from saga.data.facts import open_facts
 from saga.errors import Problem, UsageError
 from saga.forecaster import Forecaster
 
@@ -72,14 +73,16 @@ def serve(settings: Settings) -> None:
         UsageError: The port is taken, the key file is not valid, the address needs keys or the
             ledger cannot be used.
         BundleError: The bundle cannot be used.
+        InputError: The facts cannot be used.
         LedgerError: The ledger's database cannot be reached.
         QueueError: The database of the jobs cannot be used.
     """
     create_app(settings)  # so that a wrong setting is found before any process starts
     with open_socket(settings.host, settings.port) as listener:
-        # With an unusable bundle or ledger the command stops here. With another server the service
-        # starts, /readyz returns 503 and the log gives the reason.
+        # With an unusable bundle, facts or ledger the command stops here. With another server the
+        # service starts, /readyz returns 503 and the log gives the reason.
         Bundle.load(settings.bundle)
+        open_facts(settings.facts)
         if settings.database is not None:
             open_ledger(settings.database.get_secret_value(), settings.database_key).close()
         if settings.jobs is not None:
@@ -200,12 +203,12 @@ def open_socket(host: str, port: int) -> socket.socket:
         listener = _Listener(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter of a name that no host can have
         if listener is not None:
             listener.close()
         problem = Problem(
             "listen",
-            f"The system reports: {error.strerror}",
+            f"The system reports: {getattr(error, 'strerror', error)}",
             "Pick another address with --host or another port with --port",
         )
         raise UsageError(f"Cannot listen on {host}, port {port}", [problem]) from None

@@ -17,7 +17,9 @@ from saga.requests import RolloutName
 
 _DAY, _TEN_YEARS = 86_400, 87_600  # seconds, hours
 _MOST = 1_024  # processes or threads
+_LARGEST = 2**53  # of a number or size: each has a float and fits in what the system takes
 _ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:]+\])(:\d+)?")
+_Size = Annotated[int, Field(ge=1, le=_LARGEST)]
 _FURTHER = frozenset({"SAGA_DEBUG", "SAGA_HOLDER", "SAGA_KEY", "SAGA_KEYS_FILE", "SAGA_URL"})
 
 
@@ -81,15 +83,14 @@ class Settings(BaseSettings):
         Path | None,
         Field(description="Your own dated facts: a folder of .csv files, or one; none: shipped"),
     ] = None
-    max_persons: Annotated[int, Field(ge=1, description="Most persons in one call")] = 1_000
-    max_work: Annotated[
-        int, Field(ge=1, description="Most persons x paths x years in one call")
-    ] = 6_000_000
-    max_body_bytes: Annotated[int, Field(ge=1, description="Largest request body")] = 32 * 2**20
+    max_persons: Annotated[_Size, Field(description="Most persons in one call")] = 1_000
+    max_work: Annotated[_Size, Field(description="Most persons x paths x years in one call")] = (
+        6_000_000
+    )
+    max_body_bytes: Annotated[_Size, Field(description="Largest request body")] = 32 * 2**20
     max_bodies_bytes: Annotated[
-        int,
+        _Size,
         Field(
-            ge=1,
             description="Bytes of all request bodies, and of all unread answers, in memory",
         ),
     ] = 128 * 2**20
@@ -114,10 +115,10 @@ class Settings(BaseSettings):
         ),
     ] = 512
     queue: Annotated[
-        int, Field(ge=1, description="Most calls at a time; more get 503 before they are read")
+        _Size, Field(description="Most calls at a time; more get 503 before they are read")
     ] = 64
     quota: Annotated[
-        int, Field(ge=1, description="POST calls of one holder a minute; more get 429")
+        _Size, Field(description="POST calls of one holder a minute; more get 429")
     ] = 6_000
     database: Annotated[
         SecretStr | None,
@@ -175,16 +176,16 @@ class Settings(BaseSettings):
         Field(gt=0, le=_TEN_YEARS, description="Hours for which the result of a job is available"),
     ] = 72.0
     max_jobs: Annotated[
-        int, Field(ge=1, description="Most jobs of one holder that wait or run; more get 429")
+        _Size, Field(description="Most jobs of one holder that wait or run; more get 429")
     ] = 100
     max_job_bytes: Annotated[
-        int, Field(ge=1, description="Largest table of a job, as it is sent and uncompressed")
+        _Size, Field(description="Largest table of a job, as it is sent and uncompressed")
     ] = 2 * 2**30
     job_memory_bytes: Annotated[
-        int, Field(ge=2**30, description="Memory that a process of a job may take for its work")
+        _Size, Field(ge=2**30, description="Memory that a process of a job may take for its work")
     ] = 4 * 2**30
     holder_bytes: Annotated[
-        int, Field(ge=1, description="Disk that all jobs of one holder may take")
+        _Size, Field(description="Disk that all jobs of one holder may take")
     ] = 20 * 2**30
 
     @property

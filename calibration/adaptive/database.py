@@ -27,7 +27,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from saga.errors import Problem, SagaError, UsageError
@@ -35,6 +35,7 @@ from saga.errors import Problem, SagaError, UsageError
 _KEYS_PER_QUERY = 500
 WAIT_SECONDS = 60.0  # longest wait of a writer for another one
 _MAX_STATEMENT_SECONDS = 60.0  # (PostgreSQL)
+_DRIVER = "postgresql+psycopg"
 _MIGRATION_LOCK = 7_236_801  # number of the PostgreSQL lock for changes of the tables
 
 Key = TypeVar("Key")
@@ -53,20 +54,20 @@ def parse_database_url(text_url: str) -> URL:
     """
     try:
         url = make_url(text_url)
-        backend = url.get_backend_name()
-    except (ArgumentError, NoSuchModuleError):  # the URL may contain a password: do not repeat it
-        backend = "unknown"
+        driver = url.drivername
+    except (ArgumentError, ValueError):  # the URL may contain a password: do not repeat it
+        driver = "unknown"
     if (
-        backend not in ("sqlite", "postgresql")
+        driver not in ("sqlite", "postgresql", _DRIVER)
         or url.database in (None, "", ":memory:")
-        or (backend == "sqlite" and "?" in text_url)
+        or (driver == "sqlite" and "?" in text_url)
     ):
         fix = "Give sqlite:///FILE, with %3F for ? and %25 for %, or postgresql://USER@HOST/NAME"
         raise UsageError(
             "The database cannot be used",
             [Problem("database", "Neither an SQLite file nor PostgreSQL", fix)],
         )
-    return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
+    return url.set(drivername=_DRIVER) if driver == "postgresql" else url
 
 
 def sqlite_url(file: Path) -> str:

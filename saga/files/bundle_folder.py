@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -222,4 +223,4 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _sibling(path: Path, suffix: str) -> Path:
-    return path.parent / f".{path.resolve().name}.{suffix}"
+    return path.parent / f".{Path(os.path.realpath(path)).name}.{suffix}"

@@ -14,13 +14,13 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from pydantic import SecretStr
 from saga.api.example import curl
-from saga.api.server import serve
+from saga.api.server import open_socket, serve
 from saga.api.service import example_scale
 from saga.api.settings import Settings
 from schemathesis.core.result import Ok
 
 from saga.bundle import Bundle, BundleContents, write_bundle
-from saga.errors import BundleError, UsageError
+from saga.errors import BundleError, InputError, UsageError
 from saga.forecaster import Forecaster
 from saga.requests import MAX_HORIZON
 from saga.simulation.marginals import N_NODES
@@ -138,6 +138,26 @@ def test_random_calls_keep_to_the_published_schema(
 def test_the_command_refuses_a_broken_bundle_before_it_listens(tmp_path: Path) -> None:
     with pytest.raises(BundleError):
         serve(Settings.of(bundle=tmp_path, port=0))
+
+
+def test_the_command_refuses_facts_that_are_absent_before_it_listens(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="no facts"):
+        serve(Settings.of(bundle=tiny_bundle, facts=tmp_path / "absent", port=0))
+
+
+@pytest.mark.parametrize("host", ["portal..example.org", "x" * 64])
+def test_a_host_that_no_name_has_is_refused(host: str) -> None:
+    with pytest.raises(UsageError, match="Cannot listen"):
+        open_socket(host, 0)
+
+
+@pytest.mark.parametrize("name", ["max_work", "queue", "job_memory_bytes", "holder_bytes"])
+def test_a_number_that_the_system_cannot_take_is_refused(name: str) -> None:
+    with pytest.raises(UsageError) as told:
+        Settings.of(**{name: 10**400})
+    assert [problem.column for problem in told.value.problems] == [name]
 
 
 def test_a_taken_port_is_an_error_before_anything_is_loaded(tmp_path: Path) -> None:

@@ -220,6 +220,12 @@ def test_replacing_parts_keeps_the_rest_and_records_the_parent(tmp_path: Path) -
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["b", "c"]
 
 
+def test_a_link_to_itself_is_no_bundle(tmp_path: Path) -> None:
+    (tmp_path / "b").symlink_to("b")
+    with pytest.raises(BundleError, match="no bundle"):
+        Bundle.load(tmp_path / "b")
+
+
 def test_a_directory_that_is_not_a_bundle_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "thesis.docx").write_text("years of work")

@@ -124,6 +124,13 @@ def test_an_sqlite_url_has_no_options(url: str) -> None:
         _ = Settings.of(jobs=Path("jobs"), jobs_database=url).job_queue_url
 
 
+@pytest.mark.parametrize("url", ["postgresql://u:pw@h:port/d", "sqlite+other:///a.sqlite"])
+def test_a_url_that_cannot_be_read_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(UsageError) as told:
+        parse_database_url(url)
+    assert "pw" not in f"{told.value}{told.value.problems}"
+
+
 def names_in(url: str) -> object:
     return ObjectFolder(url).names()
 
