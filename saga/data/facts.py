@@ -339,16 +339,19 @@ def open_facts(source: str | Path | None) -> Facts:
 def read_facts(source: str | Path) -> Facts:
     """The shipped facts, some replaced by the values of an office's CSV file or folder.
 
-    Raises InputError with file, line and column if there is no file, a series is unknown, a year
+    All files of a folder count, but for names that begin with "." or "_". Raises InputError with
+    file, line and column if there is no file, or another one than CSV, a series is unknown, a year
     occurs twice or is missing, a unit differs, or a value is not possible.
     """
     source = Path(source)
-    files = sorted(source.glob("*.csv")) if source.is_dir() else [source]
-    if not files or not files[0].is_file():
+    shown = (path for path in source.glob("*") if not path.name.startswith((".", "_")))
+    files = sorted(shown) if source.is_dir() else [source]
+    unread = [file for file in files if not file.is_file() or file.suffix.lower() != ".csv"]
+    if unread or not files:
         raise InputError.of(
-            "There are no facts.",
+            "The facts cannot be used.",
             "facts",
-            f"{source} is neither a file nor a folder with .csv",
+            f"{(unread or [source])[0]} is neither a .csv file nor a folder of such files alone",
             f"Give CSV files with the columns of {_TABLES[0]}.csv; see docs/how-to/facts.md.",
         )
     office_values = [value for file in files for value in parse_values(_read_text(file), file.name)]

@@ -119,8 +119,21 @@ def test_a_year_in_two_files_of_an_office_is_refused(tmp_path: Path) -> None:
         read_facts(office_file(tmp_path, CPI_2026, "b.csv"))
 
 
+def test_no_file_of_an_office_is_left_out(tmp_path: Path) -> None:
+    office_file(tmp_path, CPI_2026, "OWN.CSV")
+    (tmp_path / ".hidden").write_text("")
+    assert read_facts(tmp_path).price_index[2026] == 422.5
+    for name in ("taxes.xlsx", "2026/b.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        office_file(path.parent, CPI_2026, path.name)
+        with pytest.raises(InputError, match=f"{name.split('/')[0]} is neither a"):
+            read_facts(tmp_path)
+        path.unlink()
+
+
 def test_an_empty_folder_and_a_binary_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="neither a file nor a folder"):
+    with pytest.raises(InputError, match=r"neither a \.csv file nor a folder"):
         read_facts(tmp_path)
     (tmp_path / "own.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="not UTF-8"):
