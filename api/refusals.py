@@ -13,7 +13,7 @@ from types import MappingProxyType
 from saga.api.problems import ProblemError
 from saga.calibration.adaptive.database import LedgerError
 
-from saga.data.csv_text import CELLS_FIX, OPEN_QUOTES
+from saga.data.csv_text import CELLS_FIX, NAMELESS, OPEN_QUOTES
 from saga.errors import BudgetError, InputError, Problem, SagaError, UsageError
 
 BATCH = "a job (POST /v1/jobs) or `saga score` does any number of persons"
@@ -196,6 +196,13 @@ REFUSALS: dict[str, Refusal] = {
         _UNREADABLE,
         "The Arrow stream does not end as it should, so rows may be missing",
         "Close the writer of the stream, and send all of it and nothing else",
+    ),
+    "table-nameless": Refusal(
+        Http(422, "table"),
+        _UNREADABLE,
+        f"Line {{number}} {NAMELESS[0]}",
+        NAMELESS[1],
+        rule="table",
     ),
     "table-quotes": Refusal(
         Http(422, "table"),

@@ -35,7 +35,7 @@ import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from saga.data.csv_text import LineFault, rows_of
+from saga.data.csv_text import LineFault, require_whole_rows, rows_of
 from saga.files.arrow_streams import is_whole_stream
 from saga.files.stored_tables import FOOTER_LIMITS, column_chunks
 
@@ -128,7 +128,7 @@ def _read_arrow(body: bytes, kind: str, max_rows: int) -> pa.Table:
 def _read_csv(body: bytes, max_rows: int, separator: str, skipped: int) -> pa.Table:
     """Cells are texts, as in files, so that leading zeros remain; an empty one is unknown.
 
-    Columns without a name and empty lines are left out.
+    Empty lines and columns without a name are left out; only the first of these has values.
     """
     if body.count(b'"') % 2:  # pyarrow takes the text for whole, although it may be cut off
         raise _open_quotes(body, separator, skipped)
@@ -151,7 +151,13 @@ def _read_csv(body: bytes, max_rows: int, separator: str, skipped: int) -> pa.Ta
     except pa.ArrowInvalid as error:
         raise _wrong_cells(str(error), body, separator, skipped) or error from None
     names = [column[0].as_py() for column in table.columns]
-    table = table.slice(1).select([i for i, name in enumerate(names) if name is not None])
+    table = table.slice(1)
+    if any(table[i].null_count < len(table) for i, name in enumerate(names) if i and not name):
+        try:
+            require_whole_rows(rows_of(io.BytesIO(body), separator, skipped))
+        except LineFault as fault:
+            raise RefusedTable("table-nameless", number=fault.line) from None
+    table = table.select([i for i, name in enumerate(names) if name is not None])
     table = table.rename_columns([name for name in names if name is not None])
     _check_schema(table.schema, table.num_columns)
     is_known = [column.is_valid() for column in table.columns]

@@ -21,6 +21,10 @@ CELLS_FIX = (
     "Give each line as many cells as the header; a text with a separator in it stands in quotation "
     "marks."
 )
+NAMELESS = (
+    "has a value in a column that the header does not name",
+    "Name the column, or remove its values. Numbers have no commas between thousands.",
+)
 OPEN_QUOTES = (
     "has a quotation mark that is not closed",
     "Close the quotation mark, or double it if it is part of the text.",
@@ -94,9 +98,13 @@ def needed_cells(header: Sequence[str]) -> int:
 
 
 def require_whole_rows(rows: Iterator[tuple[int, list[str]]]) -> None:
-    """Raise LineFault if a row of `rows_of` has more cells than the header, or too few."""
+    """Raise LineFault if a row of `rows_of` has more cells than the header names, or too few.
+
+    Cells without a name are empty, but for those of the first column, which may number the rows.
+    """
     first, header = next(rows, (0, []))
     needed = needed_cells(header)
+    nameless = [k for k, name in enumerate(header) if k and not name.strip()]
     for line, cells in rows:
         if len(cells) > len(header):
             why = "has more cells than the header"
@@ -105,3 +113,5 @@ def require_whole_rows(rows: Iterator[tuple[int, list[str]]]) -> None:
             raise LineFault(line, why, CELLS_FIX)
         if 0 < len(cells) < needed:
             raise LineFault(line, "has fewer cells than the header", _LINE_FIX)
+        if any(cells[k].strip() for k in nameless if k < len(cells)):
+            raise LineFault(line, *NAMELESS)

@@ -20,6 +20,7 @@ import polars as pl
 from saga.data.casting import in_groups, read_column, with_decimal_point
 from saga.data.csv_text import (
     ENCODING_FIX,
+    NAMELESS,
     UTF_8,
     LineFault,
     find_separator,
@@ -108,17 +109,25 @@ def open_table(
 
 def is_unnamed(name: str) -> bool:
     """Whether a column has no name, as after a comma that ends the header."""
-    return re.fullmatch(_NO_NAME, name) is not None
+    return re.fullmatch(_NO_NAME, name.strip()) is not None
 
 
 def rows_of_csv(lazy: pl.LazyFrame, read: list[str]) -> pl.LazyFrame:
     """The columns to read of a CSV file, all of whose columns are parsed; blank lines are no rows.
 
     Polars only notices a row with too many cells, whose amounts would be those of other columns,
-    or a quotation mark within a cell, which would join rows, if it parses all columns.
+    or a quotation mark within a cell, which would join rows, if it parses all columns. Values
+    without a name may be parts of amounts, too: 310,000 below `earnings,`.
     """
+    nameless = [name for name in lazy.collect_schema().names()[1:] if is_unnamed(name)]
+
+    def chosen(block: pl.DataFrame) -> pl.DataFrame:
+        if any(block[name].str.contains(r"\S").any() for name in nameless):
+            raise LineFault(0, *NAMELESS)  # whose line `named_damage` finds
+        return block.select(read)
+
     return lazy.filter(~pl.all_horizontal(pl.col(name).is_null() for name in read)).map_batches(
-        lambda block: block.select(read),
+        chosen,
         predicate_pushdown=False,
         projection_pushdown=False,
         streamable=True,

@@ -208,6 +208,7 @@ REFUSED_TABLES: list[tuple[str, bytes, str, str]] = [
     (CSV, b"sep=,\n" + HEADER + b"A1,1985,1\n", "table", "Line 3 has fewer cells than the header"),
     (CSV, HEADER + b'\n"A\nB",1,2,1\nA1,1,2,1,2\n', "table", "Line 5 has more cells"),
     (CSV, HEADER + ROW * 100_000 + b"1\n", "table", "Line 100002 has fewer cells"),
+    (CSV, HEADER[:-1] + b",\n" + ROW[:-1] + b",000\n", "table", "Line 2 has a value in a column"),
     # It may be cut off within the last cell, or between two batches of an Arrow stream.
     *(
         (CSV, HEADER + ROW + b"A1,1985,2022," + end, "table", "Line 3 has a quotation mark that is")

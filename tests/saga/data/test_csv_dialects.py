@@ -145,6 +145,9 @@ HEADER, FIRST, SECOND = "person_id,year,birth_year,earnings", "007,2000,1970,1",
 PLAIN = f"{HEADER}\n{FIRST}\n{SECOND}\n"
 DIALECTS = {
     "plain.csv": PLAIN.encode(),
+    "numbers of rows.csv": "".join(
+        f"{number},{line}\n" for number, line in zip(("", 1, 2), PLAIN.split(), strict=True)
+    ).encode(),
     "one comma at the end.csv": PLAIN.replace("\n", ",\n").encode(),
     "three commas at the end.csv": PLAIN.replace("\n", ",,,\n").encode(),
     "CR.csv": PLAIN.replace("\n", "\r").encode(),
@@ -198,9 +201,14 @@ PLACED = PLAIN.replace(",", ",place,", 1).replace("007,", "007,x,")
             "line 2 has a quotation mark that is not closed",
         ),
         (NOTED.replace("1,note", '1,5" pipe'), "line 2 has a quotation mark that is not closed"),
+        (
+            PLAIN.replace("gs", "gs,").replace(",1\n", ",310,000\n"),
+            "line 2 has a value in a column",
+        ),
+        (PLAIN.replace("gs", "gs,,").replace("+2", "2,,x"), "line 3 has a value in a column"),
     ],
 )
-def test_a_row_with_too_many_cells_is_refused_whichever_columns_are_read(
+def test_a_row_with_too_many_values_is_refused_whichever_columns_are_read(
     text: str, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a.csv").write_bytes(text.encode())
