@@ -22,6 +22,7 @@ from scipy.sparse import csr_matrix
 
 from saga.arrays import Floats
 from saga.batch.run_folder import MANIFEST, put_part
+from saga.data.casting import read_column
 from saga.data.files import name_of, place_of_row, read_small
 from saga.data.groups import UNKNOWN
 from saga.errors import InputError, Problem, UsageError
@@ -30,6 +31,7 @@ from saga.files.folders import Folder, put_json
 from saga.files.tables import read_provenance
 from saga.population.group_bands import central_range
 from saga.population.scored_paths import ScoredPaths, person_levels
+from saga.schema import BY_NAME
 from saga.states.codes import ABROAD, DEAD
 
 _TOLERANCE = 1e-6  # relative error of a target that weights must reach
@@ -84,6 +86,8 @@ def read_targets(source: Rows, *, of_residents: bool = False) -> Targets:
         )
     (statistic,) = statistics
     groups = tuple(name for name in frame.columns if name not in ("year", statistic))
+    texts = (read_column(frame[name], BY_NAME["person_id"])[0].alias(name) for name in groups)
+    frame = frame.with_columns(texts)  # as the levels of persons
     broken = ~(pl.col(statistic).is_finite() & (pl.col(statistic) > 0)).fill_null(False)
     bad = frame.select(broken | pl.col("year").is_null()).to_series().arg_true()
     if len(bad):

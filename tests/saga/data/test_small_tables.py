@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -99,6 +99,14 @@ def test_years_are_read_as_those_of_a_panel(years: list[object]) -> None:
     assert read_targets(pl.DataFrame({"Year": years, "MEAN": [5]})).frame.row(0) == (2030, 5.0)
 
 
+@pytest.mark.parametrize(
+    "levels", [[1985], [1985.0], [" 1985 "], pl.Series(["1985"], dtype=pl.Categorical)]
+)
+def test_groups_of_targets_are_texts_as_those_of_persons_are(levels: Sequence[object]) -> None:
+    targets = read_targets(pl.DataFrame({"year": 2030, "cohort": levels, "mean": 5.0}))
+    assert targets.frame["target_cohort"].to_list() == ["1985"]
+
+
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_dots_that_may_separate_thousands_are_refused_where_a_comma_may_be_decimal(
     tmp_path: Path, separator: str
@@ -121,6 +129,7 @@ def test_dots_that_may_separate_thousands_are_refused_where_a_comma_may_be_decim
         ("w.csv", b"person_id,weight\n", "w.csv cannot be used\n.*there is no row"),
         ("w.csv", b"\xef\xbb\xbfperson_id;weight\r\n\r\n", "there is no row"),
         ("w.csv", b"person_id;weight\n01;1;5\n", "line 2 has more cells than the header"),
+        ("w.csv", b"person_id,weight,\n01,1,\n02,1,5\n", "line 3 has a value in a column"),
         ("w.csv", "person_id,weight\nÅsa,1\n".encode("latin-1"), "line 2 is not UTF-8"),
         ("w.csv", "person_id,weight\rÅsa,1\r".encode("latin-1"), "line 2 is not UTF-8"),
         ("w.csv", b"person_id,weight\n1,1\r0\n", "line 2 has a line end of another kind"),
