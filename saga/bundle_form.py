@@ -52,6 +52,7 @@ class _Split:
     shares: Annotated[tuple[Number, ...], length(4)]
     folds: Annotated[int, Field(ge=2, le=1000)] = 2
     salt: str = ""
+    ids: list[str] = field(default_factory=list)
     judged: _Named | None = None
 
 

@@ -101,6 +101,14 @@ def apply_delivery(
     # Checks the money before anything is settled.
     check_panel(history(people, newest), split.transforms)
     finished = ledger.delivered_until(digest)
+    if finished is not None and not ledger.with_issued_intervals(panel.persons()):
+        raise InputError.of(
+            "There is nothing to compare the outcomes with",
+            "other-persons",
+            "No person of the panel was forecast in an earlier delivery",
+            "Write ids as in the earlier deliveries, or begin another ledger",
+            column="person_id",
+        )
     start = since if since is not None else end if finished is None else finished + 1
     settled, recorded, in_spans = SettlementReport(), RecordCounts(), RecordCounts()
     for year in range(start, end + 1):

@@ -16,6 +16,7 @@ import hashlib
 import os
 import re
 import secrets
+import string
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -36,6 +37,8 @@ Part = Literal["train", "validation", "calibration", "test"]
 Shares = Mapping[Part, float]
 SPLIT_SHARES: dict[Part, float] = {"train": 0.7, "validation": 0.1, "calibration": 0.1, "test": 0.1}
 SALT = "salt"  # in split.json: the digest
+_KINDS = str.maketrans(string.digits + string.ascii_letters, "9" * 10 + "a" * 26 + "A" * 26)
+_IDS = "ids"  # in split.json: `id_forms` of the panel, if there is a salt
 _HINT = "Give it with --split-salt FILE, or put it at"
 FOLDS_SCHEME = "folds"  # in split.json: all persons except the test persons are in one of K folds
 
@@ -151,9 +154,18 @@ def with_salt(panel: Panel, file: Path) -> Panel:
     return _salted(panel, text)
 
 
-def described_salt(panel: Panel) -> dict[str, str]:
-    """What split.json says of the panel's salt."""
-    return {SALT: _digest(panel.meta.salt)} if panel.meta.salt else {}
+def described_salt(panel: Panel) -> dict[str, Any]:
+    """What split.json says of the panel's salt, and of how its ids are written."""
+    return {SALT: _digest(panel.meta.salt), _IDS: id_forms(panel)} if panel.meta.salt else {}
+
+
+def id_forms(panel: Panel) -> list[str]:
+    """The kinds of signs that ids of persons have, such as `9` in 1001 and `.9` in 1001.0, sorted.
+
+    A first `0` is that of an id which begins with one.
+    """
+    signs = ((person.startswith("0"), set(person.translate(_KINDS))) for person in panel.persons())
+    return sorted({"0" * has_zero + "".join(sorted(kinds)) for has_zero, kinds in signs})
 
 
 def salted_like(panel: Panel, split: Mapping[str, Any], bundle: Path) -> Panel:
@@ -162,7 +174,8 @@ def salted_like(panel: Panel, split: Mapping[str, Any], bundle: Path) -> Panel:
     A panel of another name was not split by the bundle, and keeps its salt.
 
     Raises:
-        UsageError: If the salt is neither given nor beside the bundle, or is another one.
+        UsageError: If the salt is neither given nor beside the bundle, or is another one, or all
+            ids are written otherwise than in training, which would divide the persons otherwise.
     """
     if panel.meta.panel_id != split.get("panel_id"):
         return panel
@@ -180,6 +193,12 @@ def salted_like(panel: Panel, split: Mapping[str, Any], bundle: Path) -> Panel:
         raise UsageError(
             f"The salt is not that of {bundle}: persons that it was trained on would count as "
             f"unseen. {_HINT} {file}."
+        )
+    if not set(id_forms(panel)) & set(split[_IDS]):
+        raise UsageError(
+            f"No person_id is written as those of the panel of {bundle} were (leading zeros, .0, "
+            "capital letters, other signs), so persons that it was trained on would count as "
+            "unseen. Write ids as for training, or give another panel a `name` in its mapping."
         )
     return panel
 

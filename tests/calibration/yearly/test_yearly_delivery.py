@@ -16,7 +16,7 @@ from saga.calibration.yearly import yearly_delivery
 from saga.bundle import Bundle
 from saga.data.origins import cut, without_later_exits
 from saga.data.panel import Panel
-from saga.errors import UsageError
+from saga.errors import InputError, UsageError
 from tests import command_line
 
 N_PERSONS = 40
@@ -55,7 +55,7 @@ def test_one_delivery_equals_deliveries_by_year_and_a_repetition_changes_nothing
     assert repeated.state == once.state
 
 
-def test_a_delivery_issues_the_spans_that_are_asked_for(
+def test_a_delivery_issues_the_spans_that_are_asked_for_and_needs_the_same_persons(
     tiny_bundle: Path, register_panel: Panel, tmp_path: Path
 ) -> None:
     ledger = Ledger(f"sqlite:///{tmp_path / 'spans.sqlite'}", PseudonymKey(b"k" * 32))
@@ -69,6 +69,9 @@ def test_a_delivery_issues_the_spans_that_are_asked_for(
     }
     with pytest.raises(UsageError, match="Spans"):
         apply_delivery(tiny_bundle, last, ledger, spans=(0,))
+    other = last.with_frame(last.frame.with_columns(pl.format("{}.0", "person_id")))
+    with pytest.raises(InputError, match="was forecast in an earlier delivery"):
+        apply_delivery(tiny_bundle, other, ledger, since=2020, n_persons=N_PERSONS)
 
 
 def test_the_command_reports_and_fails_if_the_delivery_contradicts_an_earlier_one(

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from saga.calibration.fit.bundle_calibration import calibrate_bundle
 from saga.training.fit import train
@@ -44,6 +45,18 @@ def test_only_the_salt_tells_who_was_trained_on(trained: Bundle, tmp_path: Path)
         calibrate_bundle(copy, panel)
     salt_beside(copy).write_bytes(file.read_bytes())
     assert Bundle.load(copy).salted(panel).meta == trained.salted(panel).meta
+
+
+@pytest.mark.parametrize("spelling", ["{}.0", "0{}", "SE-{}"])
+def test_persons_whose_ids_are_written_otherwise_than_in_training_are_refused(
+    trained: Bundle, spelling: str
+) -> None:
+    """They would be divided otherwise, and those trained on would be taken for unseen ones."""
+    panel = make_panel()
+    ids = pl.format(spelling, "person_id")
+    other = replace(panel, frame=panel.frame.with_columns(person_id=ids))
+    with pytest.raises(UsageError, match="No person_id is written as"):
+        trained.salted(other)
 
 
 def test_no_file_has_a_path_a_seed_or_the_salt(trained: Bundle) -> None:
