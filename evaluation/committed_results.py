@@ -105,7 +105,7 @@ class CommittedResults:
                 name == "lifetimes" and not source.is_file()
             ):
                 continue
-            former = pl.read_parquet(file) if file.is_file() else None
+            former = pl.read_parquet(file, glob=False) if file.is_file() else None
             records = {other: of for other, of in self.records(name).items() if other != panel}
             table = None if former is None else former.filter(pl.col("panel") != panel)
             if source.is_file():
@@ -137,7 +137,7 @@ class CommittedResults:
             file, source = self._file(name), out / f"{name}.parquet"
             if not file.is_file() or not source.is_file():
                 continue
-            table, records = pl.read_parquet(file), read_provenance(file)
+            table, records = pl.read_parquet(file, glob=False), read_provenance(file)
             of_panel = pl.col("panel") == panel
             if name == "variants":
                 column, names = "name", variants
@@ -189,7 +189,7 @@ class CommittedResults:
         file = self._file(name)
         if not file.is_file():
             return pl.DataFrame()
-        return pl.read_parquet(file).filter(pl.col("panel") == panel).drop("panel")
+        return pl.read_parquet(file, glob=False).filter(pl.col("panel") == panel).drop("panel")
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.parquet"
@@ -203,12 +203,12 @@ class CommittedResults:
                 f"{out} has no {name}.parquet. Give the directory that `saga evaluate --out` wrote "
                 f"its {name} to."
             )
-        return pl.read_parquet(out / f"{name}.parquet")
+        return pl.read_parquet(out / f"{name}.parquet", glob=False)
 
 
 def _committed_rows(name: str, panel: str, source: Path) -> pl.DataFrame:
     """The rows of an output table that are committed, with the column `panel`."""
-    table = pl.read_parquet(source)
+    table = pl.read_parquet(source, glob=False)
     if name == "metrics":
         table = table.filter((pl.col("group") == "all") | pl.col("metric").is_in(_GROUP_METRICS))
     if name == "variants":

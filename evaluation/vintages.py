@@ -136,7 +136,7 @@ def make_vintages(
 def _vintage(panel: Panel, path: Path, cutoff: int, options: VintageOptions) -> pl.DataFrame:
     """The errors of the vintage in the folder `path`, which is completed if it is not."""
     if (path / ERRORS).is_file():
-        return pl.read_parquet(path / ERRORS)
+        return pl.read_parquet(path / ERRORS, glob=False)
     trained, seed = path / "trained", options.draws.seed
     if not (trained / MANIFEST).is_file():
         begun = (path / "trained.run" / RUN_SETTINGS).is_file()

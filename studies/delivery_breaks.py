@@ -140,7 +140,7 @@ def judged_future(
     """The coverage of one future under all breaks; it is kept in the cache."""
     results = cache / f"judged-{draw}.parquet"
     if results.exists():
-        return pl.read_parquet(results)
+        return pl.read_parquet(results, glob=False)
     rows: list[dict[str, object]] = []
     for planted in BREAKS:
         parts = {

@@ -318,7 +318,7 @@ def judge_histories(
                 generate_register(Path(scratch), settings)
                 table = judge_one(Path(scratch), number, draws)
             commit(file, table.with_columns(history=number).write_parquet)
-        parts.append(pl.read_parquet(file))
+        parts.append(pl.read_parquet(file, glob=False))
         say(f"  history {len(parts)} of {args.histories}")
     return pl.concat(parts)
 

@@ -326,7 +326,7 @@ def read_or_write(file: Path, compute: Callable[[], pl.DataFrame]) -> pl.DataFra
         file.parent.mkdir(parents=True, exist_ok=True)
         table = compute()
         commit(file, table.write_parquet)
-    return pl.read_parquet(file)
+    return pl.read_parquet(file, glob=False)
 
 
 if __name__ == "__main__":

@@ -214,7 +214,11 @@ def _read_table(file: Path, required: Sequence[str]) -> pl.DataFrame:
             "Write one of these formats.",
         )
     is_csv = file.suffix.lower() == ".csv"
-    table = pl.read_csv(file, infer_schema=False) if is_csv else pl.read_parquet(file, glob=False)
+    table = (
+        pl.read_csv(file, glob=False, infer_schema=False)
+        if is_csv
+        else pl.read_parquet(file, glob=False)
+    )
     if missing := [name for name in required if name not in table.columns]:
         problems = [
             Problem("entry-columns", "a column is missing", f"Add it; all are {required}.", name)

@@ -349,7 +349,7 @@ def prior_of_countries(
     """
     table = resources.files("saga.data").joinpath("tables", "gender_pay_gap_of_countries.csv")
     with table.open("rb") as file:
-        rows = pl.read_csv(file, comment_prefix="#").filter(
+        rows = pl.read_csv(file, glob=False, comment_prefix="#").filter(
             pl.col("year") <= last_year, ~pl.col("country").is_in(sorted(without))
         )
     years = pl.DataFrame({"year": range(1970, last_year + 1)}, schema={"year": pl.Int64})

@@ -194,7 +194,7 @@ def growth_of_countries(file: IO[bytes] | Path) -> tuple[Floats, list[str], list
     and the last one.
     """
     table = (
-        pl.read_csv(file, comment_prefix="#")
+        pl.read_csv(file, glob=False, comment_prefix="#")
         .select("country", "year", "log_real_wage")
         .sort("year", "country")
     )

@@ -89,7 +89,7 @@ def compare_with_sweden(changes: pl.DataFrame) -> pl.DataFrame:
     Returns:
         Columns statistic, sex, first and last start, register, sweden; empty without such years.
     """
-    published = pl.read_csv(PUBLISHED, schema_overrides={"start": pl.Int32})
+    published = pl.read_csv(PUBLISHED, glob=False, schema_overrides={"start": pl.Int32})
     normal = pl.when(pl.col("statistic") == "crow_siddiqui").then(NORMAL_CROW_SIDDIQUI).otherwise(0)
     published = published.with_columns(pl.col("value") - normal)
     yearly = changes.filter(pl.col("years") == 1, pl.col("start").is_not_null())

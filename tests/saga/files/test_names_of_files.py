@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from pathlib import Path
 
@@ -155,3 +156,21 @@ def test_an_unclear_or_empty_name_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=told):
         door(name)
+
+
+READERS = {f"{verb}_{kind}" for verb in ("read", "scan") for kind in ("parquet", "csv", "ipc")}
+ROOMS = ("saga", "api", "training", "calibration", "evaluation", "studies")
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_reader_of_files_is_given_a_pattern(room: str) -> None:
+    """Polars takes a path for a pattern: of a folder `run[1]` it would read the files of `run1`."""
+    calls = [
+        (f"{file}:{call.lineno}", call)
+        for file in sorted((Path(__file__).parents[3] / room).rglob("*.py"))
+        for call in ast.walk(ast.parse(file.read_bytes()))
+        if isinstance(call, ast.Call) and ast.unparse(call.func).removeprefix("pl.") in READERS
+    ]
+    for place, call in calls:
+        options = {keyword.arg for keyword in call.keywords}
+        assert "glob" in options or "bytes" in ast.unparse(call.args[0]).lower(), place
