@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,6 +13,7 @@ import typer
 from saga.cli import console, options
 from saga.cli.inputs import opened
 from saga.errors import UsageError
+from saga.files.atomic import commit
 from saga.requests import Draws, Option
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ def init(
             with_year = propose_mapping(Source(path, of_names).sample(), of_names)
             proposal = with_year if with_year.has_years else proposal
         file = out or Path(folder, "proposal.yaml")
-        file.write_text(proposal.text, encoding="utf-8")
+        commit(file, partial(Path.write_text, data=proposal.text, encoding="utf-8"))
         _show(Source(path, file).preview(), proposal, as_json=as_json)
     if out is not None and not as_json:
         console.note(f"Wrote {out}. Answer its questions, then: saga init {source} --mapping {out}")

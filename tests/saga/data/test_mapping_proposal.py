@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import polars as pl
@@ -12,7 +13,7 @@ from saga import InputError, read_panel
 from saga.data.mapping_file import load_mapping
 from saga.data.mapping_proposal import Proposal, propose_mapping
 from saga.data.reading import Source
-from tests.command_line import done
+from tests.command_line import done, run
 
 
 def _rows() -> pl.DataFrame:
@@ -93,6 +94,20 @@ def test_the_year_may_be_in_the_names_of_yearly_files(tmp_path: Path) -> None:
     mapped = load_mapping(out)[0]
     assert (mapped.year_in_filename, mapped.columns["person_id"]) == (True, "pid")
     assert len(read_panel(tmp_path, mapping=out, prices=2022)) == _rows().height
+
+
+def test_no_half_of_a_proposal_is_left_by_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(path: Path, data: str, encoding: str) -> None:
+        path.write_bytes(data.encode(encoding)[:50])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    _rows().write_csv(tmp_path / "panel.csv")
+    monkeypatch.setattr(Path, "write_text", is_full)
+    result = run("init", tmp_path / "panel.csv", "--out", tmp_path / "proposal.yaml")
+    assert (result.exit_code, "disk is full" in result.stderr) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["panel.csv"]
 
 
 def test_a_source_with_the_panels_own_names_needs_no_entry(tmp_path: Path) -> None:
