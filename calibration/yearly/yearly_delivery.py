@@ -8,7 +8,6 @@ the same ledger and the same files as one that was not, and a repetition changes
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,10 @@ from saga.bundle import Bundle
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.errors import UsageError
-from saga.files.atomic import commit, commit_json, sweep
+from saga.files.atomic import commit_json, read_json, sweep
+from saga.files.tables import check_out, check_replaceable, write_table
 from saga.pages.delivery_page import render_delivery
+from saga.pages.layout import check_page, write_page
 from saga.requests import COVERAGE as COVERAGES
 from saga.small_groups import MIN_PERSONS
 
@@ -41,7 +42,7 @@ TESTED_HORIZON = 1  # outcomes of longer horizons overlap, so their years are no
 
 
 def check_folder(out: Path) -> None:
-    """Raise UsageError unless `out` is a folder of deliveries, empty or absent."""
+    """Raise UsageError unless `out` is a folder of deliveries, empty or absent, or to be made."""
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file. Name a folder for the pages of the delivery.")
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
@@ -51,6 +52,9 @@ def check_folder(out: Path) -> None:
             f"The folder {out} has other files ({other[0]}). Name an empty folder, or that of the "
             "delivery before."
         )
+    check_page(out / PAGE, "page", (".html",))
+    check_out(out / TABLE)
+    check_replaceable(out / REPORT, lambda file: "recommendation" in (read_json(file) or ()))
 
 
 def write_delivery(ledger: Ledger, bundle: Bundle, out: Path) -> dict[str, Any]:
@@ -58,13 +62,11 @@ def write_delivery(ledger: Ledger, bundle: Bundle, out: Path) -> dict[str, Any]:
 
     They are about the outcomes that the ledger has of the bundle's forecasts.
     """
-    out.mkdir(parents=True, exist_ok=True)
     sweep(out)
     years = diagnose_years(ledger.settled(bundle.digest, HORIZONS))
     values = _report_values(ledger, bundle, years)
-    commit(out / TABLE, lambda path: years.write_parquet(path))
-    page = render_delivery(years, values)
-    commit(out / PAGE, partial(Path.write_text, data=page, encoding="utf-8"))
+    write_table(years, out / TABLE, {"bundle": bundle.digest})
+    write_page(out / PAGE, render_delivery(years, values))
     commit_json(out / REPORT, values)
     return values
 

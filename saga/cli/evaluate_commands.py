@@ -114,12 +114,16 @@ def evaluate(
         saga evaluate --folds 5 --panel panel.csv --out results  # every person judged once
     """
     from saga.evaluation.contest import ContestOptions
+    from saga.evaluation.contest_tables import FILES
     from saga.evaluation.report.pages import PAGES
+    from saga.files.tables import check_out
     from saga.pages.layout import check_page
 
     _check_mode(ctx, bundle, folds)
     for name in PAGES:
         check_page(out / name, "page", (".md", ".html"))
+    for name in FILES:
+        check_out(out / f"{name}.parquet")
     contest_options = ContestOptions(
         horizons=request.horizons,
         n_paths=draws.n_paths,

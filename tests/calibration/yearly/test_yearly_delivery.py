@@ -129,6 +129,16 @@ def panels(register_panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> d
     return files
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_others_are_not_replaced(
+    name: str, tiny_bundle: Path, panels: dict[int, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / name).write_text("[]")
+    code, report = deliver(tiny_bundle, panels[2018], tmp_path)
+    assert (code, f"{name} exists and SAGA did not write it" in json.dumps(report)) == (2, True)
+
+
 def test_deliveries_settle_diagnose_and_recommend_and_a_repetition_changes_nothing(
     tiny_bundle: Path,
     panels: dict[int, Path],

@@ -16,6 +16,7 @@ from saga.errors import InputError, UsageError
 from saga.files.atomic import sole_output
 from saga.files.tables import check_out, read_provenance, write_table
 from saga.pages.layout import MARK, check_page
+from tests.command_line import run
 
 TABLE = pl.DataFrame({"person_id": ["007", "Åsa"], "mean": [312_345.125, None], "horizon": [1, 2]})
 PROVENANCE = {"bundle": "ab" * 32, "seed": 3, "scenario": None, "note": "små"}
@@ -81,6 +82,16 @@ def test_a_foreign_table_or_a_foreign_file_beside_is_not_replaced(tmp_path: Path
     (tmp_path / "u.csv.json").write_text("{}")
     with pytest.raises(UsageError, match=r"u\.csv\.json exists"):
         check_out(tmp_path / "u.csv")
+
+
+@pytest.mark.parametrize("name", ["metrics", "estimates"])
+def test_an_evaluation_neither_replaces_nor_removes_tables_of_others(
+    tmp_path: Path, name: str
+) -> None:
+    """It removes what it wrote before and does not write again."""
+    (tmp_path / f"{name}.parquet").write_text("my own table")
+    result = run("evaluate bundle --panel panel.csv --out", tmp_path)
+    assert (result.exit_code, "SAGA did not write it" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.csv.json", "t.html"])
