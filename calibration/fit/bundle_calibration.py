@@ -18,7 +18,15 @@ from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 from saga.bundle import Bundle, replace_parts
 from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping
-from saga.data.origins import Origins, cut, draw_origins, history, last_year, realised_earnings
+from saga.data.origins import (
+    Origins,
+    cut,
+    draw_origins,
+    history,
+    last_year,
+    realised_earnings,
+    require_origins,
+)
 from saga.data.panel import Panel
 from saga.data.split import (
     FOLDS_SCHEME,
@@ -258,6 +266,7 @@ def _draw_sample(
             [Problem("too-few-persons", "No calibration persons in the panel", fix)],
         )
     people = panel.only(chosen)
+    require_origins(people)
     grouping = Grouping.fit(panel.only(persons_of(panel, "train", shares)))
     n_origins = min(MAX_ORIGINS, -(-ENOUGH_ORIGINS // len(chosen))) if several else 1
     end, horizons = last_year(panel), range(1, MAX_HORIZON + 1)

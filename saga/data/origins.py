@@ -90,7 +90,7 @@ def require_origins(panel: Panel) -> None:
     if _before_outcomes(panel, last_year(panel)).is_empty():
         first, last = ORIGIN_AGES
         raise InputError.of(
-            "The panel is too short to train on.",
+            "The panel is too short to train or calibrate on.",
             "no-origin",
             f"nobody has known earnings in {MIN_HISTORY} years, an age from {first} to {last} in "
             "the last of them, and a year after it",

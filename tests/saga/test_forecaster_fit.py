@@ -91,7 +91,7 @@ def test_a_panel_too_short_to_calibrate_is_refused_before_training(
     printed = subprocess.run(python, capture_output=True, text=True, check=True).stdout
     assert "a panel with 4 years of the same persons, or more. False" in printed
     panel = read_panel(tmp_path / "panel.csv")
-    with pytest.raises(InputError, match="too short to train on"):
+    with pytest.raises(InputError, match="too short to train or calibrate on"):
         require_origins(panel)
     longer = {"person_id": "a", "birth_year": 1970, "year": range(2000, 2004), "earnings": 1}
     require_origins(read_panel(pl.DataFrame(longer)))

@@ -11,8 +11,9 @@ from saga.calibration.fit.bundle_calibration import calibrate_bundle
 from saga.training.fit import train
 
 from saga.bundle import Bundle
+from saga.data.origins import cut
 from saga.data.split import persons_of, salt_beside, salted_beside
-from saga.errors import UsageError
+from saga.errors import InputError, UsageError
 from saga.small_groups import MIN_PERSONS, person_quantiles, pooled_values
 from tests.toy_training import QUIET, TOY, make_panel
 
@@ -45,6 +46,11 @@ def test_only_the_salt_tells_who_was_trained_on(trained: Bundle, tmp_path: Path)
         calibrate_bundle(copy, panel)
     salt_beside(copy).write_bytes(file.read_bytes())
     assert Bundle.load(copy).salted(panel).meta == trained.salted(panel).meta
+
+
+def test_calibration_on_too_few_years_says_so(trained: Bundle) -> None:
+    with pytest.raises(InputError, match="too short to train or calibrate on"):
+        calibrate_bundle(trained.path, cut(make_panel(), 2007))
 
 
 @pytest.mark.parametrize("spelling", ["{}.0", "0{}", "SE-{}"])
