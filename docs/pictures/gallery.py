@@ -80,7 +80,7 @@ def gap(table: pl.DataFrame) -> Picture:
         f"In {last['year']} men earn {last['value']:.2f} times as much as women on average; "
         f"{last['lower_90']:.2f} to {last['upper_90']:.2f} times in 9 of 10 futures"
     )
-    return titled(draw_groups(ratios, "mean_ratio", [], "ratio", simulated=True), text)
+    return titled(draw_groups(ratios, "mean_ratio", [], "SEK", simulated=True), text)
 
 
 def compared(baseline: pl.DataFrame, recession: pl.DataFrame) -> Picture:

@@ -11,6 +11,7 @@ import altair as alt
 import polars as pl
 
 from saga.errors import UsageError
+from saga.group_statistics import OF_YEARS
 from saga.pages.format import NOT_TESTED, short
 from saga.pages.layout import check_page
 from saga.pages.person import SIMULATED, SMALL, ForecastPicture, draw_person, has_zeros
@@ -68,54 +69,58 @@ def draw_persons(pictures: Sequence[ForecastPicture]) -> Picture:
 
 
 def draw_groups(
-    table: pl.DataFrame, statistic: str, groups: Sequence[str], unit: str, *, simulated: bool
+    table: pl.DataFrame, statistic: str, groups: Sequence[str], money: str, *, simulated: bool
 ) -> Picture:
     """A statistic of groups by year, as lines with their 90 % bands.
 
     Up to three groups are in one panel, with their names at the lines; of more, each has a panel of
     its own, with the lines of the others in grey. Titles say the first and the last value of each
     group. `table` has year, the columns `groups`, statistic, value, lower_90 and upper_90; values
-    that are suppressed are not drawn.
+    that are suppressed are not drawn. `money` is the unit of amounts, such as SEK of 2022.
 
     Raises:
         UsageError: If the table has no value of the statistic.
     """
-    shown = table.filter(statistic=statistic).drop_nulls(["year", "value"])
+    known = table.filter(pl.col("statistic").is_in(OF_YEARS)).drop_nulls(["year", "value"])
+    shown = known.filter(statistic=statistic)
     if shown.is_empty():
-        known = table.drop_nulls(["year", "value"])["statistic"].unique(maintain_order=True)
-        names = ", ".join(known) or "none, because the groups are too small to be shown"
+        names = ", ".join(known["statistic"].unique(maintain_order=True))
+        names = names or "none, because the groups are too small to be shown"
         raise UsageError(f"The table has no values of {statistic} to draw. It has: {names}.")
     label = pl.concat_str(groups, separator=", ") if groups else pl.lit("all")
     shown = shown.with_columns(group=label)
     of_groups = shown.partition_by("group", maintain_order=True)
-    what = f"{statistic} by year with 90 % bands; amounts in {unit}"
+    of_statistic = OF_YEARS[statistic]
+    unit = money if of_statistic.is_money else of_statistic.unit
+    in_money = f" in {money}" if of_statistic.is_money else ""
+    what = f"{of_statistic.meaning}{in_money}, by year with 90 % bands"
     findings = [f"{rows['group'][0]}: {_finding(rows)}" for rows in of_groups]
     if len(of_groups) > _TOGETHER:
         what += "; grey: the other groups"
-        chart = _titled(_draw_apart(shown, of_groups), what, simulated=simulated)
+        chart = _titled(_draw_apart(shown, of_groups, unit), what, simulated=simulated)
     else:
-        layers = _draw_lines(_with_places_of_names(shown), statistic, named=bool(groups))
+        layers = _draw_lines(_with_places_of_names(shown), unit, named=bool(groups))
         chart = _titled(alt.layer(*layers), findings, what, simulated=simulated)
     return Picture(chart, ". ".join([what, *findings]))
 
 
-def _draw_lines(shown: pl.DataFrame, title: str | None = None, *, named: bool = False) -> list[Any]:
+def _draw_lines(shown: pl.DataFrame, unit: str, *, named: bool = False) -> list[Any]:
     """The lines of groups with their bands; `named`: with their names, each in its own colour."""
     base = alt.Chart(shown).encode(
         x=_YEAR, color=alt.Color("group:N", legend=None) if named else alt.value(LINE)
     )
     band = base.mark_area(opacity=0.2).encode(y="lower_90:Q", y2="upper_90")
-    line = base.mark_line(point=True).encode(y=_value_axis(title))
+    line = base.mark_line(point=True).encode(y=_value_axis(unit))
     names = base.mark_text(align="left", dx=7, fontSize=11).encode(y="place:Q", text="group:N")
     return [band, line, names] if named else [band, line]
 
 
-def _draw_apart(shown: pl.DataFrame, of_groups: Sequence[pl.DataFrame]) -> Any:
+def _draw_apart(shown: pl.DataFrame, of_groups: Sequence[pl.DataFrame], unit: str) -> Any:
     """A panel for each group, with its finding as the title and the same amounts as the others."""
     others = alt.Chart(shown).mark_line(color=GREY, opacity=0.4, strokeWidth=1)
-    others = others.encode(x=_YEAR, y=_value_axis(), detail="group:N")
+    others = others.encode(x=_YEAR, y=_value_axis(unit), detail="group:N")
     panels = [
-        alt.layer(others, *_draw_lines(rows)).properties(
+        alt.layer(others, *_draw_lines(rows, unit)).properties(
             title={"text": [rows["group"][0], _finding(rows)], "fontSize": 11, "anchor": "start"},
             width=SMALL.width,
             height=SMALL.height,
@@ -125,8 +130,8 @@ def _draw_apart(shown: pl.DataFrame, of_groups: Sequence[pl.DataFrame]) -> Any:
     return alt.concat(*panels, columns=2).resolve_scale(y="shared")
 
 
-def _value_axis(title: str | None = None) -> alt.Y:
-    return alt.Y("value:Q", title=title, scale=alt.Scale(zero=False))
+def _value_axis(unit: str) -> alt.Y:
+    return alt.Y("value:Q", title=unit, scale=alt.Scale(zero=False))
 
 
 def _with_places_of_names(shown: pl.DataFrame) -> pl.DataFrame:

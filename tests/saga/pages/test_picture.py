@@ -92,6 +92,32 @@ def test_the_title_and_the_lines_name_the_groups(groups: GroupForecasts) -> None
     assert places == [3.25, 4.5], "one at the end of each line"
 
 
+@pytest.mark.parametrize(
+    ("statistic", "text", "axis"),
+    [
+        ("total", "Sum of earnings in SEK of 2022, by year", "SEK of 2022"),
+        ("zero_share", "Share of persons without earnings, by year", "share"),
+        ("mean_ratio", "Mean earnings of one group over those of another, by year", "ratio"),
+    ],
+)
+def test_pictures_say_what_is_drawn_and_in_which_unit(
+    groups: GroupForecasts, statistic: str, text: str, axis: str
+) -> None:
+    table = groups.table.filter(statistic="total").with_columns(statistic=pl.lit(statistic))
+    picture = replace(groups, table=table).plot(statistic)
+    chart = picture.chart.to_dict()
+    assert chart["title"]["subtitle"][0] == f"{text} with 90 % bands"
+    assert picture.alt_text.startswith(text)
+    assert chart["layer"][1]["encoding"]["y"]["title"] == axis
+
+
+def test_chances_of_events_are_no_line(groups: GroupForecasts) -> None:
+    chances = groups.table.with_columns(statistic=pl.lit("chance"))
+    table = pl.concat([groups.table, chances])
+    with pytest.raises(UsageError, match=r"no values of chance to draw. It has: mean, total\."):
+        replace(groups, table=table).plot("chance")
+
+
 @pytest.fixture
 def many_groups(groups: GroupForecasts) -> Callable[[int], GroupForecasts]:
     """A table of so many groups, which end together."""
