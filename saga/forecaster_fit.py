@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from saga.bundle import Bundle, replace_parts
 from saga.data.mapping import given_names, require_no_names
-from saga.data.origins import require_origins
+from saga.data.origins import require_trainable
 from saga.data.panel import Panel
 from saga.data.reading import Source
 from saga.data.split import salted_beside
@@ -85,7 +85,8 @@ def fit(
     if time_limit is not None and not (isinstance(time_limit, Real) and time_limit > 0):
         raise UsageError(f"time_limit is a number of seconds above 0, not {time_limit!r}.")
     panel = _panel(source, named)
-    require_origins(panel)  # refused before the libraries of training are loaded: it takes seconds
+    # Refused before the libraries of training are loaded: that takes seconds.
+    require_trainable(panel)
     histories_of(panel)
     with tempfile.TemporaryDirectory(prefix="saga-") as folder:
         path = Path(folder, "bundle") if out is None else Path(out)

@@ -51,6 +51,7 @@ MIN_AGE, MAX_AGE = 16, 64
 N_AGES = MAX_AGE - MIN_AGE + 1
 MAX_CONTEXT_YEARS = 50  # most years of a record that a forecast uses
 PRICE_YEAR = 2022
+MAX_LOG = 20.0  # logarithms of earnings of a year are below, in any currency
 MAX_AMOUNT = 1e12  # of money, above or below 0; more is a mistake in any currency
 
 

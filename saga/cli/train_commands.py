@@ -78,7 +78,7 @@ def train(
         saga train --panel panel.csv --folds 5 --out bundles/ours  # from few persons
         saga train --final bundles/ours --panel panel.csv --out final  # from every person
     """
-    from saga.data.origins import cut, require_origins
+    from saga.data.origins import cut, require_trainable
     from saga.data.split import SPLIT_SHARES, parse_shares, persons_of, salted_beside
     from saga.macro.history import histories_of
 
@@ -91,7 +91,7 @@ def train(
     divided = SPLIT_SHARES if shares is None else parse_shares(shares)
     persons = salted_beside(reading.read(panel), out)
     # Refused before the libraries of training are loaded: that takes seconds.
-    require_origins(persons if until is None else cut(persons, until))
+    require_trainable(persons if until is None else cut(persons, until))
     histories_of(persons)
 
     from saga.bundle import PROMISE, Bundle

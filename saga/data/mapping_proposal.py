@@ -16,7 +16,7 @@ import polars as pl
 from saga.data.casting import in_groups, with_decimal_point
 from saga.data.csv_text import UTF_8
 from saga.data.mapping import SourceMapping
-from saga.schema import NAMES
+from saga.schema import MAX_LOG, NAMES
 
 _ID = r"person_?id|p_?id|pers(on)?|idpers|l[oö]pnr|lnr|pnr|nr|case_?id|id"
 _YEAR = r"year|ar|år|jahr|ann[eé]e|syear|yr|ds|time|t|date"
@@ -38,7 +38,6 @@ _SEXES = {
 _PLAIN = r"[A-Za-zÅÄÖåäöÜü_][\w.]*"  # a name that needs no quotes in YAML
 _WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")  # of YAML
 _FEW_CODES = 30  # a column with more different numbers has amounts
-_LOG = 20.0  # logarithms of earnings are below
 _SMALL = 5_000  # if half of the yearly earnings are below, they may be in hundreds or thousands
 _THOUSANDS = (
     r"(?<![a-zåäö])(tkr|[tk]sek|[tk]eur|[tk]€|tusen\w*|tausend\w*|thousands?|milliers)(?![a-z])"
@@ -109,7 +108,7 @@ def propose_mapping(rows: pl.DataFrame, files: SourceMapping | None = None) -> P
     ]
     if earnings := _ordered(_EARNINGS, amounts, used.values()):
         used["earnings"] = earnings[0]
-        if source.largest(earnings[0]) < _LOG:
+        if source.largest(earnings[0]) < MAX_LOG:
             doubts["earnings"] = "are these logarithms? The panel has amounts"
         elif earnings[0] != "earnings":
             rivals = [name for name in earnings[1:] if re.fullmatch(_EARNINGS, name.lower())]
@@ -128,7 +127,9 @@ def propose_mapping(rows: pl.DataFrame, files: SourceMapping | None = None) -> P
         codes = _codes_of_sex(rows[sexes[0]])
     lines += _scale(source, used.get("earnings"))
     lines += _part(
-        "columns", {key: _quoted(name) for key, name in used.items() if key != name}, doubts
+        "columns",
+        {key: _quoted(name) for key, name in used.items() if key != name or key in doubts},
+        doubts,
     )
     if codes and any(code != new for code, new in codes.items()):
         doubt = {} if all(codes.values()) else {"sex": "which code is female, and which male"}
@@ -275,7 +276,7 @@ def _scale(source: _Source, earnings: str | None) -> list[str]:
         return [f"scale: 1000{_QUESTION}are the amounts in thousands, as the name says"]
     amounts = source.numbers[earnings]
     median = amounts.filter(amounts > 0).median()
-    if not isinstance(median, float) or not _LOG < median < _SMALL:
+    if not isinstance(median, float) or source.largest(earnings) < MAX_LOG or median >= _SMALL:
         return []
     why = f"half of the amounts are below {_SMALL:,}: are they in thousands, or hundreds (100)"
     return [f"# scale: 1000{_QUESTION}{why}"]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from saga.data.panel import Panel
 from saga.errors import InputError, UsageError
 from saga.keyed_random import uniform_each
-from saga.schema import MAX_AGE
+from saga.schema import MAX_AGE, MAX_LOG
 
 MIN_HISTORY = 3  # years with known earnings up to an origin
 ORIGIN_AGES = (20, 60)  # at an origin
@@ -85,8 +85,8 @@ def _before_outcomes(panel: Panel, end: int) -> pl.DataFrame:
     return rows.filter(pl.col("year") < pl.col("reach"))
 
 
-def require_origins(panel: Panel) -> None:
-    """Raise InputError if no year can be an origin, so that no forecast could be calibrated."""
+def require_trainable(panel: Panel) -> None:
+    """Raise InputError if no year can be an origin, or earnings seem to be logarithms."""
     if _before_outcomes(panel, last_year(panel)).is_empty():
         first, last = ORIGIN_AGES
         raise InputError.of(
@@ -96,6 +96,15 @@ def require_origins(panel: Panel) -> None:
             "the last of them, and a year after it",
             f"Give a panel with {MIN_HISTORY + 1} years of the same persons, or more.",
             column="year",
+        )
+    if (panel.frame["earnings"] < MAX_LOG).all():
+        raise InputError.of(
+            "The panel has no amounts to train on.",
+            "no-amounts",
+            f"all earnings are below {MAX_LOG:g}, as logarithms are",
+            "Give amounts: of logarithms their exponentials, of large units whole ones (`scale` in "
+            "a mapping).",
+            column="earnings",
         )
 
 

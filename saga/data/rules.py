@@ -7,6 +7,7 @@ the source, a rule and a column.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -168,7 +169,7 @@ def _row_rules(columns: tuple[Column, ...]) -> Mapping[Key, pl.Expr]:
     same_as_before = (person == person.shift(1)) & (year == year.shift(1))
     same_as_after = (person == person.shift(-1)) & (year == year.shift(-1))
     rules: dict[Key, pl.Expr] = {
-        ("duplicate", None): ~(same_as_before | same_as_after) | pl.col("person_id").is_null(),
+        ("duplicate", None): ~(same_as_before | same_as_after),
         ("born-after-record", None): first >= pl.col("birth_year").max().over("person"),
     }
     for column in columns:
@@ -204,7 +205,9 @@ def find_violations(
     the panel's types, sorted by person and year. `unreadable` maps a column to the rows whose cell
     could not be read.
     """
-    person = frame["person_id"].rle_id().alias("person")
+    ids = frame["person_id"]
+    # Rows without an id may be of different persons: each is one of its own.
+    person = (ids.rle_id() + ids.is_null().cum_sum()).alias("person")
     tagged = frame.select("row", *(column.name for column in columns)).with_columns(person)
     rules = _rules(columns)
     # Most panels conform, so the rows that break a rule are looked for only where there are some.
@@ -291,6 +294,10 @@ _HOW = {
     "year": "; one row is one person in one year",
     "birth_year": "; it is the year minus the age",
 }
+_LENGTHEN = (
+    " If the columns {first} to {last} are years, make one row of each person and year: by reshape "
+    "long in Stata, pivot_longer in R, melt or unpivot in Python."
+)
 
 
 MAX_CODES = 500  # a column with more codes names persons or places, it does not describe them
@@ -319,11 +326,14 @@ def require_columns(
 ) -> None:
     """Raise InputError if a required column is not `present`, to be named `by_argument` or not."""
     missing = []
+    of_years = [column for column in unread if re.search(r"(?<!\d)(19|20)\d\d$", column)]
     for name in REQUIRED:
         if name not in present:
             sought = mapped.columns.get(name, name)
             meant = name if name in unread else sought
             fix = with_nearest(f"Add it{_HOW.get(name, '')}.", meant, unread)
+            if name == "year" and len(of_years) > 1:
+                fix += _LENGTHEN.format(first=of_years[0], last=of_years[-1])
             file_fix = (
                 f'Or name it: {ARGUMENTS[name]}="ITS_NAME".'
                 if by_argument

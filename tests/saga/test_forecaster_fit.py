@@ -17,7 +17,7 @@ from saga.training.harness import TimeLimit
 import saga
 from saga import Bundle, Forecaster, InputError, UsageError, read_panel
 from saga.data.facts import read_facts
-from saga.data.origins import require_origins
+from saga.data.origins import require_trainable
 from saga.data.split import salt_beside, with_salt
 from saga.files.atomic import sole_output
 from tests.saga.data.test_facts import CPI_2026, office_file
@@ -92,9 +92,17 @@ def test_a_panel_too_short_to_calibrate_is_refused_before_training(
     assert "a panel with 4 years of the same persons, or more. False" in printed
     panel = read_panel(tmp_path / "panel.csv")
     with pytest.raises(InputError, match="too short to train or calibrate on"):
-        require_origins(panel)
-    longer = {"person_id": "a", "birth_year": 1970, "year": range(2000, 2004), "earnings": 1}
-    require_origins(read_panel(pl.DataFrame(longer)))
+        require_trainable(panel)
+    longer = {"person_id": "a", "birth_year": 1970, "year": range(2000, 2004), "earnings": 100}
+    require_trainable(read_panel(pl.DataFrame(longer)))
+
+
+@pytest.mark.parametrize("earnings", [[7.5, 0.0, 11.25, 12.5], [0.25, None, 0.5, 0.5, 0.75]])
+def test_logarithms_and_millions_are_refused_before_training(earnings: list[float]) -> None:
+    years = range(2000, 2000 + len(earnings))
+    rows = {"person_id": "a", "birth_year": 1970, "year": years, "earnings": earnings}
+    with pytest.raises(InputError, match=r"below 20, as logarithms are.*earnings.*exponentials"):
+        require_trainable(read_panel(pl.DataFrame(rows), prices=2022))
 
 
 def test_advice_about_a_mapping_says_how_python_gives_one(columns: Columns) -> None:

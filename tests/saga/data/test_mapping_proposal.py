@@ -86,6 +86,15 @@ def test_what_the_data_do_not_tell_is_asked(change: pl.Expr, question: str, tmp_
     _mapped(proposal, tmp_path)  # it can be read as it is
 
 
+def test_a_column_that_is_named_earnings_is_asked_about_if_it_has_logarithms(
+    tmp_path: Path,
+) -> None:
+    logs = _rows().with_columns(pl.col("wage").clip(1).log()).rename({"wage": "earnings"})
+    proposal = propose_mapping(logs)
+    assert "earnings (earnings): are these logarithms? The panel has amounts?" in proposal.questions
+    assert _mapped(proposal, tmp_path)["columns"]["earnings"] == "earnings"  # type: ignore[index]
+
+
 def test_the_year_may_be_in_the_names_of_yearly_files(tmp_path: Path) -> None:
     for (year,), rows in _rows().group_by("wave_year"):
         rows.drop("wave_year").write_csv(tmp_path / f"extract{year}.csv")
@@ -221,6 +230,7 @@ def test_a_currency_in_the_name_of_earnings_is_asked_about(name: str, currency: 
         ("Lön_tkr", 1000, 1000.0, "? scale (1000): are the amounts in thousands, as the name"),
         ("Lön", 1000, None, "? scale (1000): half of the amounts are below 5,000"),
         ("Lön", 100, None, "? scale (1000): half of the amounts are below 5,000"),
+        ("Lön", 4800, None, "? scale (1000): half of the amounts are below 5,000"),
         ("Lön", 1, None, None),
     ],
 )

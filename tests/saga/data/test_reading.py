@@ -342,6 +342,13 @@ _RENAMED = _rows().rename({"earnings": "earning", "birth_year": "born"})
             id="no valid row",
         ),
         pytest.param(
+            # Nothing is known of who they are: they may be two persons.
+            _rows(person_id=["7", None, "7", "12", "12", None], birth_year=[1970] * 3 + [1980] * 3),
+            "fail",
+            [("missing-value", "person_id", 2)],
+            id="rows without a person contradict no other",
+        ),
+        pytest.param(
             # If the age of the row of 1900 excluded it, the contradiction would be lost.
             _rows(birth_year=[1970, 1970, 1900] + [1980] * 3),
             "fail",
@@ -845,3 +852,12 @@ def test_exactly_the_damaged_cells_are_found(seed: int, rows: set[int]) -> None:
     (problem,) = _problems(frame.with_columns(money))
     assert (problem.rule, problem.column, problem.count) == ("negative", "transfers", len(rows))
     assert (problem.person_id, problem.year) == frame.select("person_id", "year").row(min(rows))
+
+
+def test_a_wide_table_is_told_how_to_become_long() -> None:
+    wide = {"person_id": ["1", "2"], "birth_year": [1970, 1980], "inc2000": [1, 2]}
+    with pytest.raises(InputError, match="one person in one year") as caught:
+        read_panel(pl.DataFrame(wide))
+    assert "are years" not in str(caught.value), "one column may be of any meaning"
+    with pytest.raises(InputError, match="columns inc2000 to inc2001 are years, make one row"):
+        read_panel(pl.DataFrame({**wide, "inc2001": [3, 4]}))
