@@ -25,7 +25,7 @@ from saga.data.origins import (
     history,
     last_year,
     realised_earnings,
-    require_origins,
+    require_trainable,
 )
 from saga.data.panel import Panel
 from saga.data.split import (
@@ -266,7 +266,7 @@ def _draw_sample(
             [Problem("too-few-persons", "No calibration persons in the panel", fix)],
         )
     people = panel.only(chosen)
-    require_origins(people)
+    require_trainable(people)
     grouping = Grouping.fit(panel.only(persons_of(panel, "train", shares)))
     n_origins = min(MAX_ORIGINS, -(-ENOUGH_ORIGINS // len(chosen))) if several else 1
     end, horizons = last_year(panel), range(1, MAX_HORIZON + 1)

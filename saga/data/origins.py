@@ -86,7 +86,7 @@ def _before_outcomes(panel: Panel, end: int) -> pl.DataFrame:
 
 
 def require_trainable(panel: Panel) -> None:
-    """Raise InputError if no year can be an origin, or earnings seem to be logarithms."""
+    """Raise InputError if no year can be an origin, or all earnings seem to be logarithms."""
     if _before_outcomes(panel, last_year(panel)).is_empty():
         first, last = ORIGIN_AGES
         raise InputError.of(
@@ -99,7 +99,7 @@ def require_trainable(panel: Panel) -> None:
         )
     if (panel.frame["earnings"] < MAX_LOG).all():
         raise InputError.of(
-            "The panel has no amounts to train on.",
+            "The panel has no amounts to train or calibrate on.",
             "no-amounts",
             f"all earnings are below {MAX_LOG:g}, as logarithms are",
             "Give amounts: of logarithms their exponentials, of large units whole ones (`scale` in "
