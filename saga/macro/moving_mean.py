@@ -8,6 +8,7 @@ unemployment is a random walk. Nobody knows how fast they move, so each path has
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
@@ -145,7 +146,9 @@ class MovingMean:
         }
 
 
+@lru_cache(maxsize=128)  # the years after one origin, which are drawn again for the next one
 def path_normals(n_paths: int, n: int, *key: int | str) -> Floats:
-    """Standard normal numbers (n_paths, n); those of a path do not depend on `n_paths`."""
+    """Standard normal numbers (n_paths, n), read-only; a path's do not depend on `n_paths`."""
     numbers: Floats = ndtri(uniforms(n * n_paths, "moving mean", *key)).reshape(n_paths, n)
+    numbers.flags.writeable = False
     return numbers

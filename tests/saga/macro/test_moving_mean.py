@@ -11,7 +11,13 @@ from scipy.stats import binom
 from saga.files.stored_values import read_values
 from saga.macro import wage_trends
 from saga.macro.history import MacroHistory, sweden
-from saga.macro.moving_mean import GrowthTrend, MovingMean, Parameters, UnemploymentLevel
+from saga.macro.moving_mean import (
+    GrowthTrend,
+    MovingMean,
+    Parameters,
+    UnemploymentLevel,
+    path_normals,
+)
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario
 from saga.macro.wage_trends import CountryWages, TrendPosterior, with_moving_mean
@@ -61,6 +67,15 @@ def test_paths_from_two_origins_share_the_shocks_of_later_years() -> None:
     later = MEAN.draw(1, 400, 2022, 2040)[..., 1]
     steps, others = np.diff(at_origin)[:, -5:].ravel(), np.diff(later)[:, -5:].ravel()
     assert np.corrcoef(steps, others)[0, 1] > 0.98
+
+
+def test_the_numbers_of_a_year_are_computed_once_for_many_origins() -> None:
+    """A panel with leavers has some thirty origins, and their years overlap."""
+    path_normals.cache_clear()
+    for origin in (2000, 2001):
+        MEAN.draw(7, 5, origin, 2010)
+    # Of each part the start, and its years from 2001 on; of growth also the parameters.
+    assert path_normals.cache_info().misses == (1 + 10) + (2 + 10)
 
 
 def test_a_draw_does_not_know_later_years() -> None:
