@@ -67,3 +67,19 @@ def test_axe_finds_nothing_serious(
     page.close()
     assert body == ("slate" if scheme == "dark" else "default")
     assert findings == []
+
+
+@pytest.mark.parametrize("words", ["birth year", "birth_year", "education"])
+def test_a_search_for_a_column_shows_the_page_of_columns_first(
+    site: Path, browser: Browser, words: str
+) -> None:
+    page = browser.new_page()
+    page.goto((site / "index.html").as_uri())
+    page.click("input.md-search__input")
+    page.keyboard.type(words)
+    first = page.locator(".md-search-result__item a").first
+    first.wait_for()
+    link = first.get_attribute("href")
+    page.close()
+    assert link is not None
+    assert "/columns.html" in link

@@ -17,6 +17,7 @@ from latex2mathml.converter import convert
 _README = Path(__file__).resolve().parents[2] / "README.md"
 _REMOTE = "https://unpkg.com/iframe-worker/shim"
 _LOCAL = "site/iframe-worker.js"
+_REFERENCE = ("columns.md", "glossary.md")  # they say what words of other pages mean
 _ITEM = re.compile(r"\s*([-*]|\d+\.) ")
 _FORMULA = re.compile(
     r'<(?P<tag>div|span) class="arithmatex">\\[(\[](?P<tex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
@@ -30,8 +31,11 @@ _ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The page with an empty line before each list, which Python-Markdown needs.
 
-    The first page begins with README up to the section More, whose links leave the site.
+    The first page begins with README up to the section More, whose links leave the site. Pages of
+    reference come first in a search: those that use a word more often would come before them.
     """
+    if page.file.src_uri in _REFERENCE:
+        page.meta["search"] = {"boost": 3}
     if page.file.src_uri == "index.md":
         readme = _README.read_text(encoding="utf-8").partition("\n## More")[0]
         markdown = f"{readme.replace('](docs/', '](')}\n#{markdown}"
