@@ -334,8 +334,8 @@ def _coverage(metrics: _Metrics) -> Table:
     )
     if metrics.setting == "in-time":
         note += (
-            f" The guarantee of {BUNDLE_NAME}'s sets is finite-sample here: persons are drawn as "
-            "the calibration persons were, in the same years."
+            f" As the guarantee of {BUNDLE_NAME}'s sets assumes, persons are drawn as the "
+            "calibration persons were, in the same years."
         )
     note += metrics.describe_missing_intervals()
     head = [
@@ -357,7 +357,8 @@ def _by_group(name: str, metric: str, metrics: _Metrics) -> Table:
     ]
     note = (
         "Groups are known at the origin; quintiles rank mean earnings of the last 5 years by age "
-        "and period."
+        f"and period. Groups of fewer than {MIN_PERSONS} persons are left out, and others by which "
+        "they could be computed."
     )
     head = ["group", "years ahead", *map(heading, metrics.models)]
     return Table(f"{name} by group, {metrics.setting}", note, head, rows)
