@@ -72,7 +72,7 @@ def fit(
         out: The bundle to write; by default a temporary folder, and the forecaster is in memory.
 
     Raises:
-        InputError: The panel breaks a rule, or is too small.
+        InputError: The panel breaks a rule, is too small, or has logarithms of earnings.
         UsageError: An option is not valid, or another process is writing to `out`.
 
     Example:

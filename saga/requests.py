@@ -474,9 +474,9 @@ class PopulationRequest:
             base_amounts and career_fifth of the paths (docs/how-to/policy-tables.md).
         compare: Pairs of levels of one group, such as male/female, or female/total: ratio and gap
             on every path.
-        events: Events whose chance is asked (`GroupEvent`).
+        events: Events whose chance is asked, such as "total all 2030 > 5e6" (`GroupEvent`).
         until: Last year; None: the one up to which the most values can be published.
-        rate: Real discount rate of lifetimes.
+        rate: Real discount rate of lifetimes a year, as a fraction.
         to_age: Last age that counts.
         tax: Tax rule of net lifetimes.
         inflow: Who joins in which year (`saga.entrants.entrants_from`); in years from then on they

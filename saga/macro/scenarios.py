@@ -32,8 +32,9 @@ _SUBJECT = "Scenario"  # of messages about rows
 class Scenario:
     """Fixed macro values: year -> (unemployment, real wage growth, inflation), fractions.
 
-    A scenario `by_name` starts after the origin if that is later than the history. `ratios` are
-    those of groups, year -> column -> ratio (`saga.macro.group_trends`).
+    Such as `Scenario("own", {2030: (0.08, 0.01, 0.02)})`. A scenario `by_name` starts after the
+    origin if that is later than the history. `ratios` are those of groups, year -> column -> ratio
+    (`saga.macro.group_trends`).
 
     Raises:
         UsageError: If the values of a year are not three, or its ratios have no columns.
