@@ -282,7 +282,7 @@ function describe([base, changed], everybody, groups, compared, pair, events, sc
     sentences.push(describeScenario(scenario, [
       ...new Set([most, sums.at(-1)]),
       lifetime("the mean present value of a lifetime", everybody),
-      ...groups.map((cell) => lifetime(`that of ${cell.label}`, cell)).filter(([, before, after]) => before && after),
+      ...groups.map((cell) => lifetime(`that of the group ${cell.label}`, cell)).filter(([, before, after]) => before && after),
     ]));
   }
   return sentences;

@@ -311,7 +311,7 @@ def test_a_scenario_beside_it_has_the_same_seed(
         (f"the sum of {most}", sums[most]),
         ("the sum of 2030", sums[2030]),
         ("the mean present value of a lifetime", of["lifetime_mean", "total", None]),
-        ("that of female", of["lifetime_mean", "female", None]),
+        ("that of the group female", of["lifetime_mean", "female", None]),
     ):
         assert f"{what} is {abs(moved):.1f} % {'higher' if moved > 0 else 'lower'} (" in told
     low, high = (end.replace("-", "\u2212") for end in ends["total", 2030])
