@@ -14,6 +14,7 @@ import polars as pl
 from saga.calibration.diagnostics.simple_rules import GrowthRule
 
 from saga.arrays import Floats
+from saga.bundle_form import GROUP_ERRORS
 from saga.data.groups import UNKNOWN
 from saga.model_error import scale_of
 from saga.pages.group import TOTAL
@@ -25,18 +26,6 @@ from saga.population.scored_paths import person_levels, rows_of
 from saga.population.table_grid import Grid
 from saga.small_groups import MIN_PERSONS
 
-SCHEMA: dict[str, type[pl.DataType]] = {
-    "horizon": pl.Int32,
-    **dict.fromkeys(("grouping", "group", "statistic"), pl.String),
-    "persons": pl.Int64,
-    **dict.fromkeys(
-        (
-            *("outcome", "forecast", "lower_90", "upper_90"),
-            *("error", "se", "sd_economy", "rule"),
-        ),
-        pl.Float64,
-    ),
-}
 # No quantile: its outcome would be one person's value.
 _JUDGED = ("mean", "gini", "zero_share", "poverty_share", "mean_ratio", "mean_gap")
 _RULED = ("mean", "mean_ratio", "mean_gap")  # and the share without earnings
@@ -74,7 +63,9 @@ def judge_groups(
         for grouping in dict.fromkeys((TOTAL, *by))
         for row in _errors(paths, of_horizon, people, rule, h, grouping)
     ]
-    return pl.DataFrame(rows, schema=SCHEMA).with_columns(pl.selectors.float().round_sig_figs(4))
+    return pl.DataFrame(rows, schema=GROUP_ERRORS).with_columns(
+        pl.selectors.float().round_sig_figs(4)
+    )
 
 
 def _errors(

@@ -1,4 +1,4 @@
-"""What the JSON parts of a bundle must and can have, beside what their readers check.
+"""What JSON parts and tables of a bundle must and can have, beside what their readers check.
 
 A bundle of unknown origin may lack anything, or have values of other types. Further keys, such as
 those of a report, do not count.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+import polars as pl
 from pydantic import Field
 
 from saga.files.stored_values import Number, length
@@ -98,3 +99,22 @@ class _Audit:
 
 # The kind of each JSON part; transforms.json is read by `saga.features.transforms`.
 FORMS = {"config": _Config, "split": _Split, "metrics": _Metrics, "macro": _Macro, "audit": _Audit}
+
+# Columns of the errors of groups (`saga.evaluation.group_errors`), and of those of vintages.
+GROUP_ERRORS: dict[str, type[pl.DataType]] = {
+    "horizon": pl.Int32,
+    **dict.fromkeys(("grouping", "group", "statistic"), pl.String),
+    "persons": pl.Int64,
+    **dict.fromkeys(
+        (
+            *("outcome", "forecast", "lower_90", "upper_90"),
+            *("error", "se", "sd_economy", "rule"),
+        ),
+        pl.Float64,
+    ),
+}
+# Columns that a table must have to be opened; what else is in it, its readers check.
+COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
+    "calibration": {"kind": pl.String},
+    "vintages": {"cutoff": pl.Int32, **GROUP_ERRORS},
+}

@@ -7,6 +7,7 @@ how much it holds; that of a page may lie, so that a damaged table can still nee
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -25,8 +26,12 @@ def column_chunks(metadata: pq.FileMetaData) -> list[pq.ColumnChunkMetaData]:
     return [group.column(i) for group in groups for i in range(group.num_columns)]
 
 
-def read_stored_table(data: bytes, max_bytes: int) -> pl.DataFrame:
-    """The table of a Parquet file. Raises ValueError if it is too large or has lists in cells.
+def read_stored_table(
+    data: bytes, max_bytes: int, columns: Mapping[str, type[pl.DataType]]
+) -> pl.DataFrame:
+    """The table of a Parquet file, which has these columns, perhaps with others.
+
+    Raises ValueError for another one, or if it is too large or has lists in cells.
 
     At most `max_bytes` may be needed uncompressed, and the same for its texts with repetitions.
     """
@@ -39,6 +44,8 @@ def read_stored_table(data: bytes, max_bytes: int) -> pl.DataFrame:
     table = pl.read_parquet(io.BytesIO(data))
     if nested := [name for name, kind in table.schema.items() if kind.is_nested()]:
         raise ValueError(f"cells of its column {nested[0]} are lists")
+    if lacking := [name for name, kind in columns.items() if table.schema.get(name) != kind]:
+        raise ValueError(f"its column {lacking[0]} is missing or of another type")
     texts = table.select(pl.col(pl.String))
     if sum(column.str.len_bytes().sum() for column in texts) > max_bytes:
         raise ValueError("its texts are too long")

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
 
 import numpy as np
 import polars as pl
+from pydantic import Field
 
-from saga.arrays import Array
+from saga.arrays import Array, Floats
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
+from saga.files.stored_values import Shape, Year, read_values
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.small_groups import person_quantiles
 
 RANKS = 20  # groups of equal size by positive earnings among persons of the same age and year
 MIN_PERSONS = 50  # persons with positive earnings that a quantile of a year and age band needs
 AGE_BAND = 3  # years of age within which earnings are ranked
+N_BANDS = (MAX_AGE - MIN_AGE) // AGE_BAND + 1
 LARGEST_GROWTH = 0.03  # of real wages in a year, either way
 
 
@@ -36,6 +40,17 @@ def no_history_error(
     fix = "Give a history with a row in the origin year, or leave the person out."
     problem = Problem("no-history", message, fix, person_id=person, year=origin, count=count)
     return InputError(title, [problem])
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A reference as plain values."""
+
+    first: Year
+    last: Year
+    cuts: Annotated[Floats, Shape("year", N_BANDS, RANKS - 1)]
+    median: Annotated[Floats, Shape("year")]
+    growth: Annotated[float, Field(ge=-LARGEST_GROWTH, le=LARGEST_GROWTH)]
 
 
 class Reference:
@@ -62,7 +77,7 @@ class Reference:
         year, band = years_known[positive], self._band((years_known - births)[positive])
         log = np.log(amounts[positive])
         self.first, self.last = int(years_known.min()), int(years_known.max())
-        years, bands = self.last - self.first + 1, int(self._band(np.array(MAX_AGE))) + 1
+        years, bands = self.last - self.first + 1, N_BANDS
         quantiles = np.arange(1, RANKS) / RANKS
         overall = person_quantiles(log, person, quantiles) if len(log) else np.zeros(RANKS - 1)
         self.cuts = np.tile(overall, (years, bands, 1))
@@ -90,10 +105,12 @@ class Reference:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The reference of `as_dict`."""
+        """The reference of `as_dict`. Raises ValueError for other values."""
+        stored = read_values(_Stored, values)
+        if len(stored.median) != stored.last - stored.first + 1:
+            raise ValueError("its reference has not a median for each year")
         reference = cls.__new__(cls)
-        arrays = {name: np.array(values[name]) for name in ("cuts", "median")}
-        vars(reference).update({**values, **arrays})
+        vars(reference).update(vars(stored))
         return reference
 
     @staticmethod

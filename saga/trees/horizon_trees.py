@@ -27,6 +27,8 @@ PATIENCE = 20  # trees without a lower held-out loss after which a model stops
 RARE = 50  # with fewer zeros or fewer amounts their share is used instead of a classifier
 _SIMPLE, _CLASSIFIER = "simple", "zero"  # names of texts beside the quantiles
 _JUDGED_QUANTILES = (0.1, 0.5, 0.9)  # by whose loss settings are chosen
+_LARGEST = 1e6  # weight of a regression of logs
+N_INPUTS = YEARS + YEARS // 2 + 6  # of the regression
 RIDGE = 1e-3  # penalty per example of the linear regression
 
 
@@ -202,8 +204,13 @@ class HorizonTrees:
             linear = Linear(names, np.array(simple["linear"], dtype=np.float64))
             quantiles = [texts[f"{quantile:g}"] for quantile in QUANTILES]
             share = float(simple["share"])
+            is_linear = linear.weights.shape == (N_INPUTS,)
+            if not (is_linear and (np.abs(linear.weights) <= _LARGEST).all() and 0 <= share <= 1):
+                raise ValueError
         except (KeyError, TypeError, ValueError):
-            raise BundleError("The trees of the bundle lack a model. Restore the bundle.") from None
+            raise BundleError(
+                "trees.parquet of the bundle lacks a valid model. Restore the bundle."
+            ) from None
 
         def booster(text: str, features: Sequence[str]) -> Booster:
             return Booster(model_str=checked_tree_text(text, features))

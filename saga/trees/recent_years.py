@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from pydantic import Field
 
 from saga.arrays import Array
 from saga.data.origins import Origins
 from saga.data.panel import Panel
-from saga.schema import CATEGORICAL, CONTINUOUS, MONEY
+from saga.files.stored_values import read_values
+from saga.schema import CATEGORICAL, CONTINUOUS, EXTRA_PREFIX, MONEY
 from saga.small_groups import frequent_codes
 from saga.trees.earnings_ranks import Reference, no_history_error
 
@@ -24,6 +27,17 @@ N_KNOWN = 5  # last known earnings of a real panel, whatever the years between t
 MIN_EMPLOYMENT = (
     1 / 52
 )  # smallest employment, in years, from which the pay of a full year is computed
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What a window is stored as; the rest follows from it."""
+
+    floor: Annotated[float, Field(gt=0, le=1e15)]
+    reference: dict[str, Any]
+    others: list[str]
+    codes: dict[str, list[str]]
+    names: list[str]
 
 
 class Window:
@@ -59,11 +73,14 @@ class Window:
             for name in (*CATEGORICAL, *panel.meta.extra_names("category"))
             if (codes := list(frequent_codes(frame, name)))
         }
+        self._name_features(has_years=not panel.meta.simulated)
+
+    def _name_features(self, *, has_years: bool) -> None:
         self.pay = ["pay_0", "pay_1", "pay_recent"] if "employment_rate" in self.others else []
         self.categorical = list(self.codes)
         self.names = [
             "age",
-            *(() if panel.meta.simulated else ("year", *_KNOWN, *_AMOUNTS)),
+            *(("year", *_KNOWN, *_AMOUNTS) if has_years else ()),
             *(f"{kind}_{lag}" for kind in ("level", "zero") for lag in range(YEARS)),
             *(*SUMMARIES, *self.pay, *self.others),
             *(f"{name}{suffix}" for suffix in ("_1", "_recent") for name in self.others),
@@ -76,9 +93,18 @@ class Window:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The window of `as_dict`."""
+        """The window of `as_dict`. Raises ValueError for other values."""
+        stored = read_values(_Stored, values)
         window = cls.__new__(cls)
-        vars(window).update(values, reference=Reference.from_dict(values["reference"]))
+        vars(window).update(vars(stored), reference=Reference.from_dict(stored.reference))
+        window._name_features(has_years="year" in stored.names)
+        columns = ((stored.others, CONTINUOUS), (stored.codes, CATEGORICAL))
+        if window.names != stored.names or not all(
+            name in known or name.startswith(EXTRA_PREFIX)
+            for names, known in columns
+            for name in names
+        ):
+            raise ValueError("its window has other features than its columns")
         return window
 
     def features(self, history: Panel, origins: Origins) -> NDArray[np.float32]:

@@ -25,7 +25,7 @@ from saga.data.split import units_of
 from saga.distributions import Marginals
 from saga.keyed_random import uniform_each, uniforms
 from saga.requests import QUANTILES, Progress
-from saga.schema import MAX_AGE
+from saga.schema import MAX_AGE, N_AGES
 from saga.special import expit, logit
 from saga.trees.earnings_ranks import no_outcomes_error
 from saga.trees.horizon_trees import (
@@ -198,12 +198,17 @@ class TreeForecast:
 
     @classmethod
     def from_table(cls, table: pl.DataFrame) -> Self:
-        """The trees that `to_table` wrote, bit for bit; ImportError without LightGBM."""
+        """The trees that `to_table` wrote, bit for bit.
+
+        Raises ImportError without LightGBM, ValueError or BundleError for another table.
+        """
         texts: dict[int, dict[str, str]] = {}
         for name, horizon, content in table.select("name", "horizon", "content").iter_rows():
             texts.setdefault(horizon, {})[name] = content
         window = Window.from_dict(json.loads(texts.pop(0)[_WINDOW]))
         grid = np.array(sorted(texts))
+        if not (len(grid) and 1 <= grid[0] and grid[-1] <= N_AGES):
+            raise ValueError("it has no models of years ahead")
         models = tuple(HorizonTrees.from_texts(texts[h], window.names) for h in grid.tolist())
         return cls(window, grid, models)
 

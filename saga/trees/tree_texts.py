@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga.errors import BundleError
+from saga.files.bundle_folder import TREES
 
 END = "end of trees\n"
 _MAX_LEAVES = 10_000
@@ -133,4 +134,6 @@ def _check_nodes(values: dict[str, _Values], n_leaves: int, n_features: int) -> 
 
 
 def _wrong(why: str) -> BundleError:
-    return BundleError(f"The trees of the bundle are not valid: {why}. Restore it from its source.")
+    return BundleError(
+        f"{TREES}: the trees of the bundle are not valid, because {why}. Restore the bundle."
+    )

@@ -22,7 +22,7 @@ from saga.files.bundle_folder import CALIBRATION, MANIFEST, REQUIRED
 from saga.files.tables import parquet_bytes
 from saga.forecaster import Forecaster
 
-CELLS = pl.DataFrame({"horizon": [1, 5], "cell": ["all", "all"], "threshold": [0.05, 0.07]})
+CELLS = pl.DataFrame({"kind": "threshold", "horizon": [1, 5], "threshold": [0.05, 0.07]})
 
 RECORDS = {"first_year": 1990, "last_year": 2022, "longest": 32, "first_age": 16, "last_age": 64}
 CONFIG: dict[str, Any] = {"model": {"width": 8}, "training": {"name": "tiny"}, "records": RECORDS}
@@ -350,6 +350,7 @@ NONSENSE: list[tuple[str, Callable[[bytes], bytes]]] = [
     (MODEL, in_weights(lambda w: w.update({"norm.weight": torch.ones(3)}))),
     (MODEL, in_weights(lambda w: w.update({"norm.weight": w["norm.weight"].double() * 1e300}))),
     (TABLE, in_table(lambda t: t.drop("n"))),
+    (TABLE, in_table(lambda t: t.drop("kind"))),
     (TABLE, in_table(lambda t: t.with_columns(pl.col("n").cast(pl.String)))),
     (TABLE, in_table(lambda t: t.with_columns(pl.concat_list("value").alias("value")))),
     (TABLE, in_table(lambda t: t.filter(pl.col("group") != "all"))),
@@ -362,6 +363,8 @@ NONSENSE: list[tuple[str, Callable[[bytes], bytes]]] = [
     (TABLE, in_kind("threshold", "horizon", 10**9)),
     (TABLE, lambda _: parquet_bytes(ZEROS)),
     ("vintages.parquet", lambda _: parquet_bytes(ZEROS)),
+    ("vintages.parquet", in_table(lambda t: t.drop("se"))),
+    ("vintages.parquet", in_table(lambda t: t.with_columns(pl.col("horizon").cast(pl.String)))),
     ("diagnostics.parquet", lambda _: parquet_bytes(pl.DataFrame({"a": ["x" * 2**27]}))),
     ("diagnostics.parquet", lambda _: parquet_bytes(pl.DataFrame({"a": ["x" * 2**12] * 2**15}))),
 ]

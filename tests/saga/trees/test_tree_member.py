@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,6 +24,7 @@ from saga.data.panel import Panel, PanelMeta
 from saga.data.split import Part, persons_of
 from saga.distributions import Marginals
 from saga.errors import BundleError
+from saga.files.stored_values import faults_of
 from saga.forecaster import Forecaster
 from saga.model import ModelConfig
 from saga.requests import ForecastRequest
@@ -141,6 +145,55 @@ def test_stored_trees_forecast_the_same_bits(trees: TreeForecast, panel: Panel) 
     before, after = (t.predict(features, origins, (1, 3, 5)) for t in (trees, stored))
     for fitted, read in zip(before, after, strict=True):
         assert np.array_equal(fitted, read)
+
+
+def in_window(*place: str | int, value: Any) -> Callable[[str], str]:
+    """A change of one value of the window, which is JSON."""
+
+    def change(text: str) -> str:
+        window = at = json.loads(text)
+        for name in place[:-1]:
+            at = at[name]
+        at[place[-1]] = value
+        return json.dumps(window)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("window", in_window("floor", value=-1)),
+        ("window", in_window("floor", value={})),
+        ("window", in_window("others", value=2**70)),
+        ("window", in_window("others", value=["sex"])),
+        ("window", in_window("codes", "sex", 0, value=[])),
+        ("window", in_window("names", value=["age"])),
+        ("window", in_window("reference", "growth", value=1e308)),
+        ("window", in_window("reference", "last", value=2050)),
+        ("window", in_window("reference", "cuts", 1, 1, value=[1.0])),
+        ("window", in_window("reference", "median", 0, value=float("nan"))),
+        ("simple", in_window("linear", value=None)),
+        ("simple", in_window("linear", value=[1.0, 2.0])),
+        ("simple", in_window("linear", 0, value=1e308)),
+        ("simple", in_window("share", value=float("nan"))),
+    ],
+)
+def test_trees_of_other_values_are_refused_when_they_are_read(
+    trees: TreeForecast, name: str, change: Callable[[str], str]
+) -> None:
+    """Some were found at the first forecast, as an internal error, and some gave NaN."""
+    table = trees.to_table()
+    at = table["name"].index_of(name)
+    assert at is not None
+    table[at, "content"] = change(table[at, "content"])
+    with pytest.raises(BundleError, match=r"trees\.parquet"), faults_of("trees.parquet"):
+        TreeForecast.from_table(table)
+
+
+def test_a_table_of_no_trees_is_refused(trees: TreeForecast) -> None:
+    with pytest.raises(ValueError, match="no models"):
+        TreeForecast.from_table(trees.to_table().filter(name="window"))
 
 
 def test_the_table_names_no_person_and_no_extreme_value(trees: TreeForecast, panel: Panel) -> None:
