@@ -194,7 +194,7 @@ def salted_like(panel: Panel, split: Mapping[str, Any], bundle: Path) -> Panel:
             f"The salt is not that of {bundle}: persons that it was trained on would count as "
             f"unseen. {_HINT} {file}."
         )
-    if not set(id_forms(panel)) & set(split[_IDS]):
+    if (known := split.get(_IDS)) and not set(id_forms(panel)) & set(known):
         raise UsageError(
             f"No person_id is written as those of the panel of {bundle} were (leading zeros, .0, "
             "capital letters, other signs), so persons that it was trained on would count as "
