@@ -28,7 +28,7 @@ from saga.bundle import Bundle, write_bundle
 from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import persons_of, shares_of, units_of
-from saga.errors import InputError, Problem
+from saga.errors import InputError, Problem, UsageError
 from saga.files.atomic import commit_json
 from saga.files.bundle_folder import AUDIT
 from saga.forecaster import Forecaster
@@ -256,8 +256,11 @@ _OF_SHADOWS = (
 def store_audit(bundle: Bundle, audit: Mapping[str, Any], out: Path) -> Bundle:
     """Write `out/audit.json` and `out/audit.html`, and store the audit and its verdict in a bundle.
 
-    Returns the bundle, which replaces the one that was audited.
+    Returns the bundle, which replaces the one that was audited. Raises UsageError if another
+    process changed that one meanwhile.
     """
+    if Bundle.load(bundle.path).digest != bundle.digest:
+        raise UsageError(f"{bundle.path} was changed while it was audited. Audit it again.")
     out.mkdir(parents=True, exist_ok=True)
     card = f"{bundle.card.split(_HEADING)[0].rstrip()}\n\n{_HEADING}\n\n{_card(audit)}\n"
     stored = write_bundle(

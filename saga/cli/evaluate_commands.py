@@ -299,6 +299,7 @@ def vintages(
         make_vintages,
         store_vintages,
     )
+    from saga.files.atomic import sole_output
     from saga.pages.layout import check_page, write_page
     from saga.training.harness import RunOptions
     from saga.training.train_config import choose_start
@@ -325,11 +326,10 @@ def vintages(
         errors = make_vintages(people, out, sorted(years), settings, progress=progress)
     text = describe_vintages(errors)
     write_page(page, text)
-    stored = (
-        None
-        if store is None
-        else store_vintages(errors, store, people.meta.panel_id, command_line(ctx))
-    )
+    stored = None
+    if store is not None:
+        with sole_output(store):
+            stored = store_vintages(errors, store, people.meta.panel_id, command_line(ctx))
     console.result(
         f"{text}\nWrote vintages.parquet ({errors.height:,} rows) and vintages.md to {out}.",
         {

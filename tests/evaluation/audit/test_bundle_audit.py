@@ -95,6 +95,8 @@ def test_the_verdict_is_in_bundle_card_and_page(
         f"<li>{line}" in page.replace(' class="bad"', "") for line in found["verdict"]["unclear"]
     )
     assert stored.digest in page
+    with pytest.raises(UsageError, match="was changed while it was audited"):
+        store_audit(bundle, found, tmp_path / "another")
     assert "above 0.55, or more than 3 %" in page
     assert Bundle.load(bundle.path).audit == found
 
