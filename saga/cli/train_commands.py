@@ -89,10 +89,11 @@ def train(
     if folds is not None and shares is not None:
         raise UsageError("With --folds, nobody is kept for calibration. Leave --shares out.")
     divided = SPLIT_SHARES if shares is None else parse_shares(shares)
-    persons = salted_beside(reading.read(panel), out)
+    persons = reading.read(panel)
     # Refused before the libraries of training are loaded: that takes seconds.
     require_trainable(persons if until is None else cut(persons, until))
     histories_of(persons)
+    persons = salted_beside(persons, out)
 
     from saga.bundle import PROMISE, Bundle
     from saga.training.ensembles import train_final, train_folds, train_members

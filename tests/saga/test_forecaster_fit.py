@@ -20,6 +20,7 @@ from saga.data.facts import read_facts
 from saga.data.origins import require_trainable
 from saga.data.split import salt_beside, with_salt
 from saga.files.atomic import sole_output
+from tests.command_line import refusal
 from tests.saga.data.test_facts import CPI_2026, office_file
 from tests.toy_training import QUIET, make_panel
 
@@ -103,6 +104,14 @@ def test_logarithms_and_millions_are_refused_before_training(earnings: list[floa
     rows = {"person_id": "a", "birth_year": 1970, "year": years, "earnings": earnings}
     with pytest.raises(InputError, match=r"below 20, as logarithms are.*earnings.*exponentials"):
         require_trainable(read_panel(pl.DataFrame(rows), prices=2022))
+
+
+def test_a_refused_training_leaves_no_salt(tmp_path: Path) -> None:
+    rows = {"person_id": ["a"], "birth_year": [1970], "year": [2000], "earnings": [300.0]}
+    pl.DataFrame(rows).write_csv(tmp_path / "panel.csv")
+    refused = refusal("train --panel", tmp_path / "panel.csv", "--out", tmp_path / "out")
+    assert "too short to train" in refused
+    assert [path.name for path in tmp_path.iterdir()] == ["panel.csv"]
 
 
 def test_advice_about_a_mapping_says_how_python_gives_one(columns: Columns) -> None:
