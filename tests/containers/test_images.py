@@ -1,7 +1,8 @@
 """The images are built and run read-only and without privileges.
 
 `make test-containers` runs these tests with podman or docker. CONTAINER_BUILD_ARGS adds arguments
-to each build, for instance `--build-arg TORCH_INDEX=` if pip can install torch by itself.
+to each build, for instance `--build-arg TORCH_INDEX=` if pip can install torch by itself, and
+`--build-arg PYTHON_IMAGE=python:3.11-slim-bookworm` for a local base where no registry is reached.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from tests.containers.conftest import HARDENED, ROOT, Engine, run_compose
 from tests.waiting import awaited
 
 pytestmark = pytest.mark.containers
-_PATIENCE = 900.0  # seconds; on a busy machine Ray needs minutes to start
+_PATIENCE = 600.0  # seconds; on a busy machine Ray needs minutes to start
 _OPTIONS = "--product lifetimes --paths 50 --persons-per-partition 4"
 _PARTS = 40
 
