@@ -143,7 +143,7 @@ def test_the_command_refuses_a_broken_bundle_before_it_listens(tmp_path: Path) -
 def test_the_command_refuses_facts_that_are_absent_before_it_listens(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="no facts"):
+    with pytest.raises(InputError, match="facts cannot be used"):
         serve(Settings.of(bundle=tiny_bundle, facts=tmp_path / "absent", port=0))
 
 
