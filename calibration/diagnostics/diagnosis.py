@@ -282,7 +282,7 @@ class _Judging:
 
 
 def _with_records(horizons: Sequence[int], people: Panel, origins: Origins) -> list[int]:
-    """The years ahead; one of which nobody has a record gives way to the next that somebody has."""
+    """The years ahead to judge: if nobody has a record in one, the next in which somebody has."""
     at_origin = pl.DataFrame({"person_id": origins.person_id, "origin": origins.year})
     known = people.frame.drop_nulls("earnings").join(at_origin, on="person_id")
     distances = known.select(pl.col("year") - pl.col("origin"))["year"].unique().to_list()

@@ -160,9 +160,9 @@ def described_salt(panel: Panel) -> dict[str, Any]:
 
 
 def id_forms(panel: Panel) -> list[str]:
-    """The kinds of signs that ids of persons have, such as `9` in 1001 and `.9` in 1001.0, sorted.
+    """How ids of persons are written: the kinds of their signs, sorted, such as `9` for 1001.
 
-    A first `0` is that of an id which begins with one.
+    `.9` is for 1001.0, `Aa` for Anna; a first `0` says that ids begin with a zero.
     """
     signs = ((person.startswith("0"), set(person.translate(_KINDS))) for person in panel.persons())
     return sorted({"0" * has_zero + "".join(sorted(kinds)) for has_zero, kinds in signs})
