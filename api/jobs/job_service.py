@@ -173,49 +173,50 @@ class JobService:
         )
         placing = asyncio.create_task(self._enter(upload, order))
         try:
-            earlier = await asyncio.shield(placing)
+            return await asyncio.shield(placing)
         except asyncio.CancelledError:  # the caller does not learn the name of the job
             task = asyncio.create_task(self._take_back(placing, order))
             self._withdrawals.add(task)
             task.add_done_callback(self._withdrawals.discard)
             raise
-        return self.find(order.id, holder), earlier is None
 
-    async def _enter(self, upload: Upload, order: JobOrder) -> JobOrder | None:
-        """Place an upload and queue it, unless there is a job of this name: that one's order."""
-        earlier = await anyio.to_thread.run_sync(self._place, upload, order)
-        if earlier is not None:
+    async def _enter(self, upload: Upload, order: JobOrder) -> tuple[Job, bool]:
+        """Place an upload and queue it, unless there is a job of this name."""
+        job, is_new = await anyio.to_thread.run_sync(self._place, upload, order)
+        if not is_new:
             upload.discard()
-            if earlier.digest != order.digest:
+            if job.order.digest != order.digest:
                 raise refused("idempotency-key")
         try:
-            await self._ask(lambda queue: queue.submit(earlier or order))
+            await self._ask(lambda queue: queue.submit(job.order))
         except QueueError:
-            if earlier is None:  # nobody knows its name, and it would count as one of the holder
+            if is_new:  # nobody knows its name, and it would count as one of the holder
                 await self._remove(order)
             raise
-        return earlier
+        return job, is_new
 
-    async def _take_back(self, placing: asyncio.Task[JobOrder | None], order: JobOrder) -> None:
+    async def _take_back(self, placing: asyncio.Task[tuple[Job, bool]], order: JobOrder) -> None:
         """Remove the job of a call that was cancelled, unless it runs already or is older."""
         await asyncio.wait([placing])
-        if placing.exception() is None and placing.result() is None:
+        if placing.exception() is None and placing.result()[1]:
             with suppress(FolderInUseError):
                 await self._remove(order)
 
     async def _remove(self, order: JobOrder) -> None:
         await anyio.to_thread.run_sync(self.folders.remove, self.folders.folder(order.id))
 
-    def _place(self, upload: Upload, order: JobOrder) -> JobOrder | None:
-        """Give an upload its name, unless there is a job of this name, whose order it returns.
+    def _place(self, upload: Upload, order: JobOrder) -> tuple[Job, bool]:
+        """Give an upload its name, unless there is a job of this name: the job, whether it is new.
 
-        The lock lets no two calls take the last place of a holder. Raises ProblemError 429 if there
-        is none left, or many jobs have ended, 507 if the jobs of the holder take its whole disk.
+        The job is that of this moment, so deleting it at once does not change the answer. The lock
+        lets no two calls take the last place of a holder. Raises ProblemError 429 if there is none
+        left, or many jobs have ended, 507 if the jobs of the holder take its whole disk.
         """
         limit = self._settings.max_jobs
         with file_lock(self.folders.queue_lock, wait=True):
-            if (earlier := self.folders.folder(order.id).read(JobOrder)) is not None:
-                return earlier
+            folder = self.folders.folder(order.id)
+            if (earlier := folder.job()) is not None:
+                return earlier, False
             jobs = self.folders.of_holder(order.holder)
             if jobs.unfinished >= limit:
                 raise refused("max-jobs", {"limit": limit})
@@ -224,7 +225,7 @@ class JobService:
             if jobs.n_bytes > self._settings.holder_bytes:
                 raise refused("holder-disk", {"limit": self._settings.holder_bytes})
             self.folders.place(upload.folder, order)
-            return None
+            return Job(folder, order, attempts=None, progress=None, outcome=None), True
 
     def find(self, identifier: str, holder: str) -> Job:
         """A job of this holder. Raises ProblemError 404 if there is none."""

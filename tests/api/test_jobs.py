@@ -649,6 +649,23 @@ def test_of_a_job_that_the_queue_does_not_take_nothing_remains(
         assert post(service, persons, "").status_code == 202
 
 
+def test_a_request_repeated_while_its_job_is_deleted_is_answered_as_before(
+    start: Start, tiny_bundle: Path, persons: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders, submit = JobFolders(tmp_path / "jobs"), JobQueue.submit
+
+    def submit_deleted(queue: JobQueue, order: JobOrder) -> None:
+        folders.remove(folders.folder(order.id))
+        submit(queue, order)
+
+    with start(Settings(bundle=tiny_bundle, jobs=folders.root, job_workers=0)) as service:
+        first = post_when_connected(service, persons, **{"Idempotency-Key": "a"})
+        monkeypatch.setattr(JobQueue, "submit", submit_deleted)
+        again = post(service, persons, "", **{"Idempotency-Key": "a"})
+    assert again.status_code == 202, again.text
+    assert again.json()["id"] == first.json()["id"]
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(("of", "step"), [(JobService, "_place"), (JobQueue, "submit")])
 def test_of_a_job_whose_key_ends_while_it_is_placed_nothing_remains(
