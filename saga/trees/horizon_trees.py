@@ -17,7 +17,7 @@ from saga.errors import BundleError
 from saga.requests import QUANTILES
 from saga.small_groups import pooled_values
 from saga.trees.recent_years import YEARS, Window
-from saga.trees.tree_texts import END, checked_tree_text
+from saga.trees.tree_texts import END, LARGEST, checked_tree_text
 
 if TYPE_CHECKING:
     from lightgbm import Booster
@@ -27,7 +27,6 @@ PATIENCE = 20  # trees without a lower held-out loss after which a model stops
 RARE = 50  # with fewer zeros or fewer amounts their share is used instead of a classifier
 _SIMPLE, _CLASSIFIER = "simple", "zero"  # names of texts beside the quantiles
 _JUDGED_QUANTILES = (0.1, 0.5, 0.9)  # by whose loss settings are chosen
-_LARGEST = 1e6  # weight of a regression of logs
 N_INPUTS = YEARS + YEARS // 2 + 6  # of the regression
 RIDGE = 1e-3  # penalty per example of the linear regression
 
@@ -205,7 +204,7 @@ class HorizonTrees:
             quantiles = [texts[f"{quantile:g}"] for quantile in QUANTILES]
             share = float(simple["share"])
             is_linear = linear.weights.shape == (N_INPUTS,)
-            if not (is_linear and (np.abs(linear.weights) <= _LARGEST).all() and 0 <= share <= 1):
+            if not (is_linear and (np.abs(linear.weights) <= LARGEST).all() and 0 <= share <= 1):
                 raise ValueError
         except (KeyError, TypeError, ValueError):
             raise BundleError(

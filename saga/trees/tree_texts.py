@@ -17,6 +17,7 @@ from saga.errors import BundleError
 from saga.files.bundle_folder import TREES
 
 END = "end of trees\n"
+LARGEST = 1e6  # weight of a regression of logs, or value of a leaf, so that no sum is infinite
 _MAX_LEAVES = 10_000
 _HEADER = (
     "tree\nversion=v4\nnum_class=1\nnum_tree_per_iteration=1\nlabel_index=0\n"
@@ -102,8 +103,8 @@ def _check_tree(text: str, number: int, n_features: int) -> None:
             name in optional and not len(values.get(name, ()))
         ):
             raise _wrong("a list of a tree is too long or too short")
-    if not np.isfinite(values["leaf_value"]).all():
-        raise _wrong("a tree has a value that is no number")
+    if not (np.abs(values["leaf_value"]) <= LARGEST).all():
+        raise _wrong("a value of a tree is too large or no number")
     if n_leaves > 1:
         _check_nodes(values, n_leaves, n_features)
 

@@ -71,6 +71,7 @@ def with_line(text: str, line: str, values: str) -> str:
         ("leaf_value", lambda v: v[1:]),
         ("leaf_value", lambda v: ["nan", *v[1:]]),
         ("leaf_value", lambda v: ["x", *v[1:]]),
+        ("leaf_value", lambda v: ["1.7e308"] * len(v)),
         ("cat_boundaries", lambda v: ["0", *["99999999"] * (len(v) - 1)]),
         ("cat_boundaries", lambda v: ["5", *v[1:]]),
         ("cat_threshold", lambda v: v[1:]),
