@@ -25,6 +25,7 @@ from typing import Literal, Self, get_args
 from saga.calibration.adaptive.ledger_tables import COMMON
 
 from saga.errors import Problem, UsageError
+from saga.files.atomic import check_regular
 
 if sys.platform != "win32":
     import fcntl
@@ -197,6 +198,7 @@ def read_key_text(path: Path) -> str:
 def _text_of(path: Path, read: Callable[[], bytes]) -> str:
     """The text of the bytes of a key file, which an editor may begin with a mark of UTF-8."""
     try:
+        check_regular(path)
         return read().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or "not UTF-8 text"

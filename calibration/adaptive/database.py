@@ -71,8 +71,12 @@ def parse_database_url(text_url: str) -> URL:
 
 
 def sqlite_url(file: Path) -> str:
-    """The URL of an SQLite file, whatever its name is."""
-    return URL.create("sqlite", database=str(file)).render_as_string()
+    """The URL of an SQLite file. Raises UsageError for a name that is not text."""
+    try:
+        return URL.create("sqlite", database=str(file)).render_as_string()
+    except UnicodeEncodeError:
+        problem = Problem("database", "The name of its folder is not UTF-8", "Rename the folder")
+        raise UsageError("The database cannot be used", [problem]) from None
 
 
 def create_ledger_engine(url: str, wait_seconds: float = WAIT_SECONDS) -> Engine:

@@ -19,6 +19,7 @@ from saga.calibration.adaptive.database import damaged_error
 from saga.calibration.adaptive.ledger_tables import COMMON
 
 from saga.errors import Problem, UsageError
+from saga.files.atomic import check_regular
 from saga.keyed_random import Part, encode
 
 _KEY_BYTES = 32
@@ -48,6 +49,7 @@ class PseudonymKey:
         try:
             if create and not path.exists():
                 _create_key_file(path)
+            check_regular(path)
             return cls(path.read_bytes())
         except OSError as error:
             fix = (
@@ -56,7 +58,7 @@ class PseudonymKey:
             )
             raise UsageError(
                 "The ledger's key cannot be read",
-                [Problem("ledger-key", type(error).__name__, fix)],
+                [Problem("ledger-key", error.strerror or "", fix)],
             ) from None
 
     def keyed_hash(self, *parts: Part) -> bytes:

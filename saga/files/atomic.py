@@ -157,6 +157,12 @@ def open_beneath(root: Path, *names: str) -> BinaryIO:
         raise
 
 
+def check_regular(path: Path) -> None:
+    """Raise OSError for a pipe or a device, which may have no end, a folder, or no file."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "Not a regular file")
+
+
 def digest_file(path: Path) -> str:
     """sha256 of a file, 64 hex digits."""
     with path.open("rb") as file:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from saga.api.key_file import (
 from saga.api.problems import ProblemError
 from saga.api.security import GRACE_SECONDS, KeyStore, check_exposure
 from saga.api.settings import Settings
+from saga.calibration.adaptive.pseudonyms import PseudonymKey
 
 from saga.errors import UsageError
 from tests.api.conftest import ask
@@ -117,6 +120,19 @@ def test_a_bad_key_file_is_refused_without_repeating_it(tmp_path: Path, text: st
     with pytest.raises(UsageError) as caught:
         read_keys(file)
     assert "SENTINEL" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_a_key_file_that_is_no_file_is_refused_before_it_is_read(tmp_path: Path, kind: str) -> None:
+    """A pipe keeps its reader waiting, and a device has no end."""
+    path = Path("/dev/zero") if kind == "device" else tmp_path
+    if kind == "pipe":
+        path = tmp_path / "pipe"
+        os.mkfifo(path)
+    for read in (read_keys, partial(PseudonymKey.read, create=True)):
+        with pytest.raises(UsageError) as told:
+            read(path)
+        assert told.value.problems[0].message == "Not a regular file"
 
 
 def test_no_change_of_two_commands_at_once_is_lost(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -115,6 +116,11 @@ def test_a_database_is_the_file_of_its_name(tmp_path: Path, name: str) -> None:
 def test_a_number_sign_in_the_url_of_a_ledger_is_part_of_the_name(tmp_path: Path) -> None:
     open_ledger(f"sqlite:///{tmp_path}/prod#1.sqlite").close()
     assert {path.name for path in tmp_path.iterdir()} == {"prod#1.sqlite", "prod#1.sqlite.key"}
+
+
+def test_a_folder_of_jobs_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not UTF-8"):
+        _ = Settings.of(jobs=tmp_path / os.fsdecode(b"jobs\xff")).job_queue_url
 
 
 @pytest.mark.parametrize("url", ["sqlite:///a?b.sqlite", "sqlite:///a.sqlite?mode=ro"])
