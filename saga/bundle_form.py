@@ -6,12 +6,14 @@ those of a report, do not count.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import polars as pl
 from pydantic import Field
 
+from saga.diagnostics_tables import STORED
 from saga.files.stored_values import Number, length
 from saga.requests import RolloutName
 from saga.training_records import TrainingRecords
@@ -114,7 +116,8 @@ GROUP_ERRORS: dict[str, type[pl.DataType]] = {
     ),
 }
 # Columns that a table must have to be opened; what else is in it, its readers check.
-COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
+COLUMNS: dict[str, Mapping[str, pl.DataType | type[pl.DataType]]] = {
     "calibration": {"kind": pl.String},
+    "diagnostics": STORED,
     "vintages": {"cutoff": pl.Int32, **GROUP_ERRORS},
 }

@@ -27,7 +27,7 @@ def column_chunks(metadata: pq.FileMetaData) -> list[pq.ColumnChunkMetaData]:
 
 
 def read_stored_table(
-    data: bytes, max_bytes: int, columns: Mapping[str, type[pl.DataType]]
+    data: bytes, max_bytes: int, columns: Mapping[str, pl.DataType | type[pl.DataType]]
 ) -> pl.DataFrame:
     """The table of a Parquet file, which has these columns, perhaps with others.
 

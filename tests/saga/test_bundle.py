@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pickle
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from safetensors.torch import load, save
 
 from saga import schema
 from saga.bundle import Bundle, BundleContents, replace_parts, shipped_bundle, write_bundle
+from saga.diagnostics_tables import STORED
 from saga.errors import BundleError
 from saga.files import bundle_folder
 from saga.files.bundle_folder import CALIBRATION, MANIFEST, REQUIRED
@@ -206,7 +209,7 @@ def test_replacing_parts_keeps_the_rest_and_records_the_parent(tmp_path: Path) -
     assert calibrated.digest != trained.digest
     assert torch.equal(calibrated.weights["tied"], trained.weights["tied"])
     assert calibrated.metrics == trained.metrics
-    diagnostics = pl.DataFrame({"table": ["verdicts"], "horizon": [1]})
+    diagnostics = pl.DataFrame([{"table": "verdicts", "horizon": 1}], schema=STORED)
     judged = replace_parts(calibrated, tmp_path / "c", diagnostics=diagnostics, command="x")
     assert judged.manifest["parents"] == [trained.digest, calibrated.digest]
     assert judged.calibration_digest == calibrated.calibration_digest
@@ -251,6 +254,16 @@ def test_a_failed_write_leaves_the_old_bundle_whole(
         write(tmp_path / "b", seed=8)
     assert Bundle.load(tmp_path / "b").manifest == old.manifest
     assert [entry.name for entry in tmp_path.iterdir()] == ["b"]
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o077, 0o700), (0o022, 0o755)])
+def test_a_new_folder_follows_the_umask(tmp_path: Path, mask: int, mode: int) -> None:
+    before = os.umask(mask)
+    try:
+        bundle = write(tmp_path / "b")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(bundle.path.stat().st_mode) == mode
 
 
 def test_after_an_interrupted_replacement_the_error_names_the_old_bundle(tmp_path: Path) -> None:
@@ -367,6 +380,8 @@ NONSENSE: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("vintages.parquet", in_table(lambda t: t.with_columns(pl.col("horizon").cast(pl.String)))),
     ("diagnostics.parquet", lambda _: parquet_bytes(pl.DataFrame({"a": ["x" * 2**27]}))),
     ("diagnostics.parquet", lambda _: parquet_bytes(pl.DataFrame({"a": ["x" * 2**12] * 2**15}))),
+    ("diagnostics.parquet", in_table(lambda t: t.drop("horizon"))),
+    ("diagnostics.parquet", in_table(lambda t: t.with_columns(pl.col("n").cast(pl.String)))),
 ]
 
 
