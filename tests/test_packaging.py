@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from functools import cache
@@ -39,6 +40,27 @@ def test_the_build_takes_the_pinned_setuptools() -> None:
     for project in (PROJECT, EVIDENCE):
         (requirement,) = project["build-system"]["requires"]
         assert requirement in pins
+
+
+def test_no_image_asks_two_indexes_for_one_package() -> None:
+    """Who publishes a higher version under the name on one of them is installed."""
+    for dockerfile in (ROOT / "docker").rglob("*Dockerfile"):
+        assert "extra-index-url" not in dockerfile.read_text()
+
+
+def test_no_secret_is_tracked_or_copied_into_an_image() -> None:
+    names = [".env", "saga-keys.txt", "saga-ray-token.txt", "b.salt", "l.sqlite.key", "run.ckpt"]
+    line = ["git", "check-ignore", *names]
+    ignored = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert ignored.split() == names
+    copied = (ROOT / ".dockerignore").read_text().split()
+    assert "*" in copied  # all but what is named
+    assert "!bundles" in copied
+    assert "**/*.salt" in copied  # which lie beside bundles
+    tracked = subprocess.run(
+        ["git", "ls-files", "*.log"], cwd=ROOT, capture_output=True, check=True
+    )
+    assert not tracked.stdout
 
 
 def _name(requirement: str) -> str:

@@ -83,6 +83,15 @@ def test_no_function_takes_options_of_any_kind() -> None:
     assert sorted(untyped) == ["api.settings: of", "saga.cli.options: run"]
 
 
+def test_nothing_but_a_run_reads_what_may_be_code() -> None:
+    """A process reads the pickle of its parent, and training the checkpoint that it has written."""
+    reads = {p for p in MODULES if re.search(r"\b(pickle|torch)\.loads?\(", p.read_text())}
+    assert {path.relative_to(ROOT).as_posix() for path in reads} == {
+        "saga/simulation/worker_process.py",
+        "training/fit.py",
+    }
+
+
 def test_files_are_named_and_never_matched() -> None:
     """A path of a user may contain [ ] * and ?, which polars would take as a pattern."""
     calls = [

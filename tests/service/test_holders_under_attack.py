@@ -462,6 +462,18 @@ def test_a_result_without_room_is_not_begun(serve: Serve, tmp_path: Path, figure
     figures.at_most("a job whose result has no room: MB of the disk that it keeps", kept, 0.1, "MB")
 
 
+def test_a_failed_job_keeps_no_id_of_a_person(computing: Holders) -> None:
+    wrong = PERSON.format("SECRET-7") + "SECRET-7,2020,1980,250001\nSECRET-8,2020,1700,1\n"
+    job = computing.end_of("one", computing.send("one", wrong))
+    assert (job["state"], job["problem"]["status"]) == ("failed", 422)
+
+    def naming() -> list[Path]:
+        return [p for p in computing.root.rglob("*") if p.is_file() and b"SECRET" in p.read_bytes()]
+
+    awaited(lambda: not naming())
+    assert "SECRET" not in computing.served.log.read_text()
+
+
 def test_event_streams_of_one_holder_do_not_keep_another_out(
     holders: Holders, figures: Figures
 ) -> None:
@@ -551,3 +563,20 @@ def test_a_service_without_its_key_file_is_not_ready_and_then_closed(
     finally:
         path.write_text(content)
     seconds_until("/v1/variables", 200, 5)
+
+
+def test_a_page_of_another_name_sends_no_job_to_a_service_without_keys(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """Its name was made to point to this machine (DNS rebinding), or it knows the address."""
+    with serve(jobs=str(tmp_path / "jobs"), job_workers="0") as served, served.client() as client:
+        kind, body = {"Content-Type": CSV}, PERSON.format("A")
+        for foreign in (
+            {"Host": "evil.example:8501", "Origin": "http://evil.example:8501"},
+            {"Host": f"evil.example:{served.port}"},
+            {"Origin": "http://evil.example"},
+        ):
+            answer = client.post("/v1/jobs", content=body, headers={**kind, **foreign})
+            assert answer.status_code == 403, answer.text
+        assert not list((tmp_path / "jobs" / "jobs").iterdir())
+        awaited(lambda: client.post("/v1/jobs", content=body, headers=kind).status_code == 202)
