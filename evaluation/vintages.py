@@ -16,8 +16,10 @@ from saga.calibration.diagnostics.simple_rules import GrowthRule
 from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from saga.evaluation.group_errors import judge_groups
 from saga.training.ensembles import train_folds, train_members
+from saga.training.fit import run_settings, settings_for
 from saga.training.harness import RUN_SETTINGS, RunFolder, RunOptions
 from saga.training.train_config import TrainConfig
+from saga.training.transfer import Source
 
 from saga.bundle import Bundle, write_bundle
 from saga.data.origins import Origins, cut, history, origins_at, realised_earnings
@@ -103,15 +105,14 @@ def make_vintages(
         UsageError: If `out` has something else, or vintages of another panel or other options.
         InputError: If the panel is too small to train on.
     """
+    source = None if options.run.source is None else Source.open(options.run.source)
+    config = settings_for(options.config, panel.n_persons, source)
     settings = {
-        "panel": panel.digest,
-        "config": str(getattr(options.config, "name", options.config)),
-        "source": None if options.run.source is None else str(options.run.source),
+        **run_settings(panel, config, options.draws.seed, None, source),
         "folds": options.folds,
         "horizons": list(options.horizons),
         "by": list(options.by),
         "paths": options.draws.n_paths,
-        "seed": options.draws.seed,
         "persons": options.persons,
     }
     folder = RunFolder(out, settings)

@@ -116,7 +116,6 @@ def run_settings(
         "seed": seed,
         "until": until,
         "panel": panel.digest,
-        "macro": panel.meta.macro,
         **described_salt(panel),
         "source": None if source is None else source.digest,
         "also": [further.digest for further in also],

@@ -259,7 +259,8 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
         _print_error(
             "Interrupted",
             "Stopped before the end. To continue, give the same command again (score, evaluate, "
-            "audit, circumstances; train with --resume). Other commands start from the beginning.",
+            "vintages, audit, circumstances; train with --resume). Other commands start from the "
+            "beginning.",
             INTERRUPTED,
             as_json=as_json,
         )

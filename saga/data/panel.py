@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from saga import exchange
 from saga.data.casting import FEW_ROWS
-from saga.data.facts import Facts
+from saga.data.facts import Facts, shipped_facts
 from saga.data.macro_rows import MacroRow
 from saga.errors import InputError, Problem, UsageError
 from saga.schema import PRICE_YEAR, Column, Kind, polars_schema
@@ -140,12 +140,13 @@ class Panel(Summarised):
 
     @property
     def digest(self) -> str:
-        """sha256 of the rows, their order, the panel's id and its money.
+        """sha256 of the rows, their order, the panel's id, its money and its economy.
 
         It is stable for one version of polars.
         """
         meta = self.meta
-        meaning = f"{pl.__version__} {meta.panel_id} {meta.currency} {meta.price_year}"
+        meaning = f"{pl.__version__} {meta.panel_id} {meta.currency} {meta.price_year} {meta.floor}"
+        meaning += f" {meta.macro} {(meta.facts or shipped_facts()).digest}"
         if meta.extra:
             meaning += f" {[(c.name, c.kind, c.static, c.lasting) for c in meta.extra]}"
         if meta.macro_rows is not None:

@@ -74,6 +74,9 @@ def test_a_complete_vintage_is_not_made_again(
     assert make_vintages(panel, folder, [CUTOFF], OPTIONS).equals(before)
     with pytest.raises(UsageError, match="other settings: seed"):
         make_vintages(panel, folder, [CUTOFF], _with_seed(1))
+    of_same_name = replace(OPTIONS, config=replace(TOY, clip=2.0))
+    with pytest.raises(UsageError, match="other settings: config"):
+        make_vintages(panel, folder, [CUTOFF], of_same_name)
 
 
 def _with_seed(seed: int) -> VintageOptions:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from saga.data.facts import read_facts, shipped_facts
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError, UsageError
 from saga.schema import polars_schema
@@ -41,6 +44,20 @@ def test_a_panel_is_equal_to_itself_and_a_key() -> None:
     assert panel != other
     assert {panel: 1, other: 2}[panel] == 1
     assert panel.digest == other.digest
+
+
+@pytest.mark.parametrize("change", ["floor", "macro", "facts"])
+def test_what_amounts_and_years_mean_is_part_of_the_digest(change: str, tmp_path: Path) -> None:
+    """Otherwise scores, vintages and checkpoints of another meaning would be continued."""
+    file = tmp_path / "facts.csv"
+    file.write_text(
+        "series,year,value,unit,mark,source\nunemployment,2000,20,per cent,V,ours\n", "utf-8"
+    )
+    changed = {"floor": 5_000.0, "macro": None, "facts": read_facts(file)}
+    meta = PanelMeta("x", facts=shipped_facts())
+    other = replace(meta, **{change: changed[change]})  # type: ignore[arg-type]
+    assert Panel.of(_rows(), meta).digest == Panel.of(_rows(), PanelMeta("x")).digest
+    assert Panel.of(_rows(), other).digest != Panel.of(_rows(), meta).digest
 
 
 def test_selecting_persons_keeps_their_rows_and_the_meaning() -> None:
