@@ -14,6 +14,7 @@ import polars as pl
 
 from saga.data.casting import in_type
 from saga.data.csv_text import UTF_8
+from saga.data.deflation import find_beside
 from saga.data.files import (
     SUFFIXES,
     is_unnamed,
@@ -26,6 +27,7 @@ from saga.data.files import (
 from saga.data.mapping import SourceMapping
 from saga.data.spellings import first_spellings, folded, require_one_name
 from saga.errors import UsageError
+from saga.files.atomic import digest_file
 from saga.files.folders import File, Folder, LocalFolder, find_file, open_folder
 from saga.files.object_store import ObjectFolder
 
@@ -73,12 +75,14 @@ class Location:
     unread: tuple[str, ...] = ()
 
 
-def locate_files(source: Path | str, *, beside: Sequence[str] = ()) -> Location:
+def locate_files(
+    source: Path | str, *, beside: Sequence[str] = (), near: Path | None = None
+) -> Location:
     """The files of a path or URL: one file, a folder, or `panel/` of a generated register.
 
-    Subfolders are included. Names that begin with "." or "_" and the files `beside` the data (price
-    index, macro series) are skipped. Raises `InputError` if there is no readable file, or if the
-    folder mixes file types.
+    Subfolders are included. Names that begin with "." or "_" and the files `beside` the data or in
+    the folder `near` (price index, macro series) are skipped. Raises `InputError` if there is no
+    readable file, or if the folder mixes file types.
     """
     folder = open_folder(source)
     register = _register_of(source)
@@ -91,19 +95,21 @@ def locate_files(source: Path | str, *, beside: Sequence[str] = ()) -> Location:
     names = folder.files()
     if not names and not (isinstance(source, Path) and source.is_dir()):
         raise refuse(source, "there is no such file or folder", "Check the path or the URL.")
-    files, unread = _panel_files(folder, names, beside)
+    folders = [f for f in (near, folder.location("")) if isinstance(f, Path)]
+    skipped = {path for name in beside for path in _copies(name, folders)}
+    files, unread = _panel_files(folder, names, skipped)
     return Location(folder, files, register, unread)
 
 
 def _panel_files(
-    folder: Folder, names: Sequence[str], beside: Sequence[str]
+    folder: Folder, names: Sequence[str], skipped: Collection[Path]
 ) -> tuple[tuple[File, ...], tuple[str, ...]]:
     """The files of a folder that contain the panel, and the names of tables of other types."""
-    skipped = {PurePosixPath(name).name for name in beside}
     shown = [
         path
         for path in map(PurePosixPath, names)
-        if path.name not in skipped and not any(part.startswith((".", "_")) for part in path.parts)
+        if not any(part.startswith((".", "_")) for part in path.parts)
+        and not (skipped and _resolved(folder, path) in skipped)
     ]
     files = [file for path in shown if (file := File(folder, str(path))).suffix in SUFFIXES]
     for path in shown:
@@ -115,7 +121,7 @@ def _panel_files(
             fix = "Put the files themselves into the folder, or give permission to read them."
             raise refuse(file, why, fix)
         packed = path.suffix.lower() in _PACKED
-        if packed and file not in files and path.stem not in skipped:
+        if packed and file not in files and _resolved(folder, path.with_suffix("")) not in skipped:
             raise refuse(
                 file, "it is packed, and would be left out", "Unpack it, or take it elsewhere."
             )
@@ -131,6 +137,17 @@ def _panel_files(
             "Name one file, or keep one type in the folder.",
         )
     return tuple(files), tuple(map(str, (p for p in shown if p.suffix.lower() in _OTHER_TABLES)))
+
+
+def _copies(name: str, folders: Sequence[Path]) -> list[Path]:
+    """The file beside the mapping or the data, and its copy: another file of its name is data."""
+    found = [path for folder in folders if (path := find_beside(name, [folder])) is not None]
+    return [path for path in found if digest_file(path) == digest_file(found[0])]
+
+
+def _resolved(folder: Folder, path: PurePosixPath) -> Path | str:
+    location = folder.location(str(path))
+    return location.resolve() if isinstance(location, Path) else location
 
 
 def _register_of(source: Path | str) -> dict[str, Any]:

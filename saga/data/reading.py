@@ -129,7 +129,8 @@ class Source:
         """The files; None for a data frame."""
         if not isinstance(self.place, str | Path):
             return None
-        return locate_files(self.path, beside=self._mapped.files)
+        mapped, folder = self._loaded
+        return locate_files(self.path, beside=mapped.files, near=folder)
 
     @property
     def unread(self) -> tuple[str, ...]:

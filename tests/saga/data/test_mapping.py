@@ -100,6 +100,19 @@ def test_the_deflator_is_found_beside_the_mapping_or_beside_the_data(tmp_path: P
     assert panel.frame.equals(read_panel(_wages(), mapping=mapping).frame)
 
 
+def test_a_file_of_the_panel_may_have_the_name_of_the_price_index(tmp_path: Path) -> None:
+    """Its persons were left out without a word."""
+    mapping, data = _mapping(tmp_path, WAGES), tmp_path / "data"
+    data.mkdir()
+    (tmp_path / "cpi.csv").write_text("year,index\n2000,50\n2001,100\n")
+    _wages().write_csv(data / "wages.csv")
+    _wages().with_columns(pl.col("ID") + 10).write_csv(data / "cpi.csv")
+    assert read_panel(data, mapping=mapping).persons() == ["17", "18", "7", "8"]
+    (data / "cpi.csv").write_text("year,index\n2000,50\n2001,99\n")
+    with pytest.raises(InputError, match=r"cpi\.csv lacks the required column"):
+        read_panel(data, mapping=mapping)
+
+
 def test_foreign_money_without_a_deflator_needs_the_price_year(tmp_path: Path) -> None:
     mapping = _mapping(tmp_path, WAGES.replace("deflator: {file: cpi.csv, base_year: 2001}", ""))
     with pytest.raises(InputError, match="USD has no deflator"):
