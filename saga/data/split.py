@@ -39,6 +39,7 @@ SPLIT_SHARES: dict[Part, float] = {"train": 0.7, "validation": 0.1, "calibration
 SALT = "salt"  # in split.json: the digest
 _KINDS = str.maketrans(string.digits + string.ascii_letters, "9" * 10 + "a" * 26 + "A" * 26)
 _IDS = "ids"  # in split.json: `id_forms` of the panel, if there is a salt
+_SHORTEST = "shortest_id"  # in split.json beside them
 _HINT = "Give it with --split-salt FILE, or put it at"
 FOLDS_SCHEME = "folds"  # in split.json: all persons except the test persons are in one of K folds
 
@@ -156,7 +157,13 @@ def with_salt(panel: Panel, file: Path) -> Panel:
 
 def described_salt(panel: Panel) -> dict[str, Any]:
     """What split.json says of the panel's salt, and of how its ids are written."""
-    return {SALT: _digest(panel.meta.salt), _IDS: id_forms(panel)} if panel.meta.salt else {}
+    if not panel.meta.salt:
+        return {}
+    return {
+        SALT: _digest(panel.meta.salt),
+        _IDS: id_forms(panel),
+        _SHORTEST: shortest_id(panel),
+    }
 
 
 def id_forms(panel: Panel) -> list[str]:
@@ -168,6 +175,12 @@ def id_forms(panel: Panel) -> list[str]:
     return sorted({"0" * has_zero + "".join(sorted(kinds)) for has_zero, kinds in signs})
 
 
+def shortest_id(panel: Panel) -> int:
+    """The least length of an id where some begin with a zero, so that lost zeros show; else 0."""
+    persons = panel.persons()
+    return min(map(len, persons)) if any(person.startswith("0") for person in persons) else 0
+
+
 def salted_like(panel: Panel, split: Mapping[str, Any], bundle: Path) -> Panel:
     """The panel with the salt of the split of a bundle that was trained on it.
 
@@ -175,7 +188,8 @@ def salted_like(panel: Panel, split: Mapping[str, Any], bundle: Path) -> Panel:
 
     Raises:
         UsageError: If the salt is neither given nor beside the bundle, or is another one, or all
-            ids are written otherwise than in training, which would divide the persons otherwise.
+            ids are written otherwise than in training, or some have lost zeros, which would divide
+            the persons otherwise.
     """
     if panel.meta.panel_id != split.get("panel_id"):
         return panel
@@ -194,11 +208,13 @@ def salted_like(panel: Panel, split: Mapping[str, Any], bundle: Path) -> Panel:
             f"The salt is not that of {bundle}: persons that it was trained on would count as "
             f"unseen. {_HINT} {file}."
         )
-    if (known := split.get(_IDS)) and not set(id_forms(panel)) & set(known):
+    is_other = (known := split.get(_IDS)) and not set(id_forms(panel)) & set(known)
+    if is_other or any(len(person) < split.get(_SHORTEST, 0) for person in panel.persons()):
+        which = "No person_id is" if is_other else "Not every person_id is"
         raise UsageError(
-            f"No person_id is written as those of the panel of {bundle} were (leading zeros, .0, "
-            "capital letters, other signs), so persons that it was trained on would count as "
-            "unseen. Write ids as for training, or give another panel a `name` in its mapping."
+            f"{which} written as those of the panel of {bundle} were (leading zeros, .0, capital "
+            "letters, other signs), so persons that it was trained on would count as unseen. Write "
+            "ids as for training, or give another panel a `name` in its mapping."
         )
     return panel
 

@@ -12,7 +12,8 @@ from saga.training.fit import train
 
 from saga.bundle import Bundle
 from saga.data.origins import cut
-from saga.data.split import persons_of, salt_beside, salted_beside
+from saga.data.panel import Panel
+from saga.data.split import described_salt, persons_of, salt_beside, salted_beside, salted_like
 from saga.errors import InputError, UsageError
 from saga.small_groups import MIN_PERSONS, person_quantiles, pooled_values
 from tests.toy_training import QUIET, TOY, make_panel
@@ -53,16 +54,32 @@ def test_calibration_on_too_few_years_says_so(trained: Bundle) -> None:
         calibrate_bundle(trained.path, cut(make_panel(), 2007))
 
 
+def with_ids(panel: Panel, ids: pl.Expr) -> Panel:
+    return panel.with_frame(panel.frame.with_columns(person_id=ids))
+
+
 @pytest.mark.parametrize("spelling", ["{}.0", "0{}", "SE-{}"])
 def test_persons_whose_ids_are_written_otherwise_than_in_training_are_refused(
     trained: Bundle, spelling: str
 ) -> None:
     """They would be divided otherwise, and those trained on would be taken for unseen ones."""
     panel = make_panel()
-    ids = pl.format(spelling, "person_id")
-    other = replace(panel, frame=panel.frame.with_columns(person_id=ids))
+    other = with_ids(panel, pl.format(spelling, "person_id"))
     with pytest.raises(UsageError, match="No person_id is written as"):
         trained.salted(other)
+
+
+def test_persons_some_of_whose_ids_lost_zeros_are_refused() -> None:
+    """Those without a leading zero keep their form, so the forms of ids alone do not show it."""
+    number = pl.col("person_id").str.slice(1).cast(pl.Int64) * 41 + 1
+    panel = with_ids(make_panel(), number.cast(pl.String).str.zfill(4))
+    salted = replace(panel, meta=replace(panel.meta, salt="a" * 64))
+    split = {"panel_id": panel.meta.panel_id, **described_salt(salted)}
+    assert salted_like(salted, split, Path("b")).meta == salted.meta
+    without = with_ids(salted, pl.col("person_id").str.strip_chars_start("0"))
+    assert 0 < without.frame["person_id"].is_in(panel.persons()).mean() < 1
+    with pytest.raises(UsageError, match="Not every person_id is written as"):
+        salted_like(without, split, Path("b"))
 
 
 def test_no_file_has_a_path_a_seed_or_the_salt(trained: Bundle) -> None:
