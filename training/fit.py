@@ -27,7 +27,14 @@ from pytorch_lightning.callbacks import (
 )
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from saga.training.data import PanelData
-from saga.training.harness import RunFolder, RunOptions, fit_module, progress_callbacks, seed_run
+from saga.training.harness import (
+    RunFolder,
+    RunOptions,
+    WholeCheckpoints,
+    fit_module,
+    progress_callbacks,
+    seed_run,
+)
 from saga.training.head_subspaces import head_diversity
 from saga.training.module import ForecastModule
 from saga.training.person_parts import PersonParts
@@ -55,6 +62,7 @@ from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import UNKNOWN, ZERO, Sequences, encode
 from saga.features.transforms import Transforms
+from saga.files.atomic import sweep
 from saga.forecast_warnings import SIMULATED
 from saga.keyed_random import sample_persons
 from saga.machine import cpu_count
@@ -222,6 +230,7 @@ def train(
     )
     for file in folder.path.glob("*.ckpt"):
         file.unlink()
+    sweep(folder.path)
     return bundle
 
 
@@ -445,6 +454,7 @@ def lightning_trainer(
         reload_dataloaders_every_n_epochs=1,
         logger=loggers,
         callbacks=callbacks,
+        plugins=[WholeCheckpoints()],
         enable_progress_bar=run.progress,
         enable_model_summary=False,
         num_sanity_val_steps=0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import math
 import os
@@ -12,18 +13,20 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import pytorch_lightning as lightning
 import torch
 from pytorch_lightning.callbacks import Callback, Timer, TQDMProgressBar
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities import rank_zero_only
 
 from saga.bundle import Bundle
 from saga.data.panel import Panel
 from saga.errors import UsageError
-from saga.files.atomic import commit_json, read_json
+from saga.files.atomic import commit, commit_json, read_json
 from saga.files.bundle_folder import check_replaceable
 from saga.machine import cpu_count, keep_freed_memory
 
@@ -197,6 +200,23 @@ def _check_own(checkpoint: Path) -> None:
                 f"{path} belongs to another user, and a checkpoint can contain code. Write to "
                 "another output, or resume as the user who began the run."
             )
+
+
+class WholeCheckpoints(TorchCheckpointIO):
+    """Checkpoints that are complete, or stay those before.
+
+    Lightning copies each from the folder of temporary files, in the place of the one before: a full
+    disk or the end of the process left a part, and the run could not be resumed.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        """Write a checkpoint in one step."""
+        del storage_options
+        content = io.BytesIO()
+        torch.save(checkpoint, content)
+        commit(Path(path), partial(Path.write_bytes, data=content.getbuffer()))
 
 
 class ValidationLines(Callback):

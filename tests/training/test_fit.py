@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -102,6 +104,34 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     assert (
         whole.metrics["training"]["validation_nll"] == resumed.metrics["training"]["validation_nll"]
     )
+
+
+def test_a_checkpoint_for_which_there_is_no_room_leaves_those_before(
+    panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the folder of temporary files is on another disk, from which files are copied."""
+    full = OSError(errno.ENOSPC, "No space left on device")
+    whole = Path.write_bytes
+
+    def half(content: bytes, target: str | Path) -> None:
+        whole(Path(target), content[:1_000])
+        raise full
+
+    def write(path: Path, data: bytes) -> None:
+        half(data, path) if ".ckpt" in path.name else whole(path, data)
+
+    with ctrl_c_before(12):
+        train(panel, tmp_path / "b", config=CONFIG, seed=3, run=QUIET)
+    before = {file: file.read_bytes() for file in (tmp_path / "b.run").glob("*.ckpt")}
+    assert len(before) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", write)
+        patch.setattr(shutil, "move", lambda source, to: half(Path(source).read_bytes(), to))
+        with pytest.raises(OSError, match="No space left"):
+            train(panel, tmp_path / "b", config=CONFIG, seed=3, run=RESUMED)
+    assert {file: file.read_bytes() for file in before} == before
+    train(panel, tmp_path / "b", config=CONFIG, seed=3, run=RESUMED)
+    assert not list((tmp_path / "b.run").glob("*.ckpt"))
 
 
 def test_a_run_is_resumed_with_the_settings_that_it_was_started_with(

@@ -20,6 +20,7 @@ from saga.training.data import Batch, ResumableLoader
 from saga.training.harness import (
     RunFolder,
     RunOptions,
+    WholeCheckpoints,
     fit_module,
     half_cosine,
     progress_callbacks,
@@ -301,6 +302,7 @@ def _state_trainer(folder: Path, steps: int, clock: Timer, progress: bool) -> li
         gradient_clip_val=1.0,
         logger=False,
         callbacks=callbacks,
+        plugins=[WholeCheckpoints()],
         enable_progress_bar=progress,
         enable_model_summary=False,
     )
