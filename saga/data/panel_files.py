@@ -95,7 +95,7 @@ def locate_files(
     names = folder.files()
     if not names and not (isinstance(source, Path) and source.is_dir()):
         raise refuse(source, "there is no such file or folder", "Check the path or the URL.")
-    folders = [f for f in (near, folder.location("")) if isinstance(f, Path)]
+    folders = [place for place in (near, folder.location("")) if isinstance(place, Path)]
     skipped = {path for name in beside for path in _copies(name, folders)}
     files, unread = _panel_files(folder, names, skipped)
     return Location(folder, files, register, unread)
@@ -120,8 +120,8 @@ def _panel_files(
             )
             fix = "Put the files themselves into the folder, or give permission to read them."
             raise refuse(file, why, fix)
-        packed = path.suffix.lower() in _PACKED
-        if packed and file not in files and _resolved(folder, path.with_suffix("")) not in skipped:
+        packed, unpacked = path.suffix.lower() in _PACKED, _resolved(folder, path.with_suffix(""))
+        if packed and file not in files and unpacked not in skipped:
             raise refuse(
                 file, "it is packed, and would be left out", "Unpack it, or take it elsewhere."
             )
@@ -141,8 +141,8 @@ def _panel_files(
 
 def _copies(name: str, folders: Sequence[Path]) -> list[Path]:
     """The file beside the mapping or the data, and its copy: another file of its name is data."""
-    found = [path for folder in folders if (path := find_beside(name, [folder])) is not None]
-    return [path for path in found if digest_file(path) == digest_file(found[0])]
+    same = [path for folder in folders if (path := find_beside(name, [folder])) is not None]
+    return [path for path in same if digest_file(path) == digest_file(same[0])]
 
 
 def _resolved(folder: Folder, path: PurePosixPath) -> Path | str:
