@@ -77,7 +77,7 @@ def test_persons_some_of_whose_ids_lost_zeros_are_refused() -> None:
     split = {"panel_id": panel.meta.panel_id, **described_salt(salted)}
     assert salted_like(salted, split, Path("b")).meta == salted.meta
     without = with_ids(salted, pl.col("person_id").str.strip_chars_start("0"))
-    assert 0 < without.frame["person_id"].is_in(panel.persons()).mean() < 1
+    assert set(panel.persons()) & set(without.persons())
     with pytest.raises(UsageError, match="Not every person_id is written as"):
         salted_like(without, split, Path("b"))
 
