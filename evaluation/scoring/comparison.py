@@ -248,8 +248,8 @@ def adjust_together(table: pl.DataFrame) -> pl.DataFrame:
 def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> dict[tuple[str, str], str]:
     """A line by setting and test: which models the bundle beats at each horizon, which beat it.
 
-    "Beats" means a lower mean score with p < SURE after Holm. A model that is beaten at no horizon
-    is named without horizons.
+    "Beats" means a lower mean score with p < SURE after Holm. A model that is beaten at some of the
+    line's horizons has them in brackets.
     """
     rows = table.filter(
         pl.col("metric") == metric, pl.col("group") == "all", pl.col("model") != CLAIRVOYANT
@@ -258,26 +258,25 @@ def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> dict[tupl
     lines = {}
     for (setting, test), tested in rows.group_by("setting", "test", maintain_order=True):
         horizons = tested["horizon"].unique().sort().to_list()
-        beaten, not_beaten, better = [], [], []
+        at_all, at_some, at_none, better = [], [], [], []
         for (model,), results in tested.sort("horizon").group_by("model", maintain_order=True):
             sure = results.filter(pl.col("p_holm") < SURE)
             leads = sure.filter(pl.col("difference") > 0)["horizon"].to_list()
-            unclear = [h for h in results["horizon"] if h not in leads]
             if behind := sure.filter(pl.col("difference") < 0)["horizon"].to_list():
                 better.append(f"{model} (h = {_join(behind)})")
-            if unclear:
-                at_horizons = f" (h = {_join(unclear)})" if unclear != horizons else ""
-                not_beaten.append(f"{model}{at_horizons}")
+            if leads == horizons:
+                at_all.append(str(model))
+            elif leads:
+                at_some.append(f"{model} (h = {_join(leads)})")
             else:
-                beaten.append(str(model))
+                at_none.append(str(model))
+        places = {"at every horizon": at_all, "at some horizons": at_some}
+        led = [f"{place} than {_join(models)}" for place, models in places.items() if models]
+        clauses = [f"is significantly better ({SURE_TEXT}, Holm) {'; '.join(led)}"] if led else []
+        if at_none:
+            clauses.append(f"has no significant lead over {_join(at_none)}")
         line = f"{setting}, test by {test}, h = {_join(horizons)}: {BUNDLE_NAME} "
-        if beaten:
-            line += f"is significantly better ({SURE_TEXT}, Holm) at every horizon than "
-            line += _join(beaten) + ("; it has " if not_beaten else "")
-        else:
-            line += "has "
-        if not_beaten:
-            line += f"no significant lead over {_join(not_beaten)}"
+        line += "; it ".join(clauses)
         if better:
             line += f"; significantly better than it: {_join(better)}"
         lines[str(setting), str(test)] = f"{line}."

@@ -286,3 +286,16 @@ def test_verdicts_name_who_is_better_and_leave_the_bound_out() -> None:
     assert all("saga has no significant lead over rival." in line for line in same)
     assert all("over rival; significantly better than it: rival (h = " in line for line in worse)
     assert not any(CLAIRVOYANT in line for line in better + same)
+
+
+def test_a_verdict_names_the_horizons_of_a_lead() -> None:
+    scores, groups = _scores(0.05)
+    table = compare_models(scores.lazy(), groups)
+    first = table["horizon"].min()
+    some = table.with_columns(
+        p_holm=pl.when(pl.col("horizon") == first).then("p_holm").otherwise(1.0)
+    )
+    assert all(
+        line.endswith(f"Holm) at some horizons than rival (h = {first}).")
+        for line in verdict_lines(some).values()
+    )
