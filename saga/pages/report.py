@@ -241,9 +241,12 @@ def make_brief(diagnostics: Diagnostics, *, bundle: str | None = None) -> Brief:
             "too few are inside."
         )
     if _is_small(verdicts):
+        # A bundle of folds trains and calibrates on all persons already.
+        train = "; saga train --folds 5 trains and calibrates on all of them"
+        is_of_folds = record.get("calibration_method") == "cv+"
         answers.append(
-            "What to do next: saga evaluate --folds 5 judges each person once; saga train "
-            "--folds 5 trains and calibrates on all of them."
+            "What to do next: saga evaluate --folds 5 judges each person once"
+            f"{'' if is_of_folds else train}."
         )
     return Brief(
         title="Can these forecasts be trusted?",

@@ -334,6 +334,10 @@ def test_few_persons_get_one_page_that_says_what_is_known_and_what_to_do(
     counts = listed(row[1] for row in known)
     assert f"{ahead} years ahead {counts} persons were judged; about " in needed_in_all
     assert "saga evaluate --folds 5" in next_step
+    assert "saga train --folds 5" in next_step
+    method = pl.DataFrame([("calibration_method", "cv+")], few["provenance"].schema, orient="row")
+    of_folds = replace(faultless, tables={**few, "provenance": few["provenance"].vstack(method)})
+    assert "saga train" not in make_brief(of_folds).answers[-1] + render_report(of_folds)
     many = {**few, "verdicts": faultless["verdicts"].with_columns(status=pl.lit("holds"))}
     assert "--folds" not in " ".join(make_brief(replace(faultless, tables=many)).answers)
     shown = re.sub(r'<details class="all">.*</details>', "", page.text, flags=re.DOTALL)
