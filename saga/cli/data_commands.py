@@ -67,7 +67,8 @@ def init(
         of_columns, of_names = (
             SourceMapping(encoding=encoding, year_in_filename=in_name) for in_name in (False, True)
         )
-        proposal = propose_mapping(Source(path, of_columns).sample(), of_columns)
+        read = Source(path, of_columns)
+        proposal = propose_mapping(read.sample(), of_columns, read.labels)
         if not proposal.has_years:
             with_year = propose_mapping(Source(path, of_names).sample(), of_names)
             proposal = with_year if with_year.has_years else proposal

@@ -7,7 +7,7 @@ mark. No cell is shown, apart from codes of sex.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,7 @@ import polars as pl
 
 from saga.data.casting import in_groups, with_decimal_point
 from saga.data.csv_text import UTF_8
-from saga.data.mapping import SourceMapping
+from saga.data.mapping import WHOLE, SourceMapping
 from saga.schema import MAX_LOG, NAMES
 
 _ID = r"person_?id|p_?id|pers(on)?|idpers|l[oö]pnr|lnr|pnr|nr|case_?id|id"
@@ -33,7 +33,7 @@ _SEX = r"sexe?|gender|kon|kön|geschlecht"
 _SEXES = {
     **dict.fromkeys(("f", "female", "woman", "w", "kvinna", "k", "frau", "femme"), "female"),
     **dict.fromkeys(("m", "male", "man", "mann", "h", "homme"), "male"),
-    **{"weiblich": "female", "männlich": "male"},
+    **{"weiblich": "female", "männlich": "male", "maennlich": "male"},
 }
 _PLAIN = r"[A-Za-zÅÄÖåäöÜü_][\w.]*"  # a name that needs no quotes in YAML
 _WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")  # of YAML
@@ -66,11 +66,15 @@ class Proposal:
     has_years: bool = True
 
 
-def propose_mapping(rows: pl.DataFrame, files: SourceMapping | None = None) -> Proposal:
+def propose_mapping(
+    rows: pl.DataFrame,
+    files: SourceMapping | None = None,
+    labels: Mapping[str, Mapping[str, str]] | None = None,
+) -> Proposal:
     """The mapping that the columns of a source suggest; `rows` are as the source has them.
 
     `files` has the encoding by which they were read, and whether their column `year` is the year of
-    the files' names.
+    the files' names; `labels` are `Source.labels`.
     """
     source, questions = _Source(rows), list[str]()
     lines = _of_files(source, files or SourceMapping())
@@ -124,7 +128,7 @@ def propose_mapping(rows: pl.DataFrame, files: SourceMapping | None = None) -> P
     codes = dict[str, str | None]()
     if sexes := [name for name in rows.columns if re.fullmatch(_SEX, name.lower())]:
         used["sex"] = sexes[0]
-        codes = _codes_of_sex(rows[sexes[0]])
+        codes = _codes_of_sex(rows[sexes[0]], (labels or {}).get(sexes[0].lower(), {}))
     lines += _scale(source, used.get("earnings"))
     lines += _part(
         "columns",
@@ -314,10 +318,13 @@ def _person_and_year(source: _Source) -> tuple[str, str] | None:
     return None
 
 
-def _codes_of_sex(cells: pl.Series) -> dict[str, str | None]:
-    """Code -> female, male, or None if it is not clear."""
-    codes = cells.drop_nulls().cast(pl.String).str.strip_chars().unique().sort().to_list()
-    return {code: _SEXES.get(code.lower()) for code in codes[:_FEW_CODES] if code}
+def _codes_of_sex(cells: pl.Series, labels: Mapping[str, str]) -> dict[str, str | None]:
+    """Code -> female, male, or None if neither the code nor its label says it."""
+    texts = cells.drop_nulls().cast(pl.String).str.strip_chars()
+    codes = texts.str.replace(WHOLE.pattern, "${1}").unique().sort().to_list()[:_FEW_CODES]
+    # Labels may repeat the number, as "[2] Female".
+    named = {code: re.sub(r"^[\W\d]+", "", labels.get(code, code)) for code in codes}
+    return {code: _SEXES.get(name.lower()) for code, name in named.items() if code}
 
 
 def _sentinels(earnings: pl.Series) -> tuple[str, str] | None:

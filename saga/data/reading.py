@@ -209,7 +209,7 @@ class Source:
             raise InputError(MISFIT, problems)
 
     @cached_property
-    def _labels(self) -> Mapping[str, Mapping[str, str]]:
+    def labels(self) -> Mapping[str, Mapping[str, str]]:
         """Columns of files of Stata and SPSS, in lower case -> codes with their value labels."""
         labels: dict[str, dict[str, str]] = {}
         for file in self._location.files if self._location else ():
@@ -231,7 +231,7 @@ class Source:
             labels = [
                 label
                 for name in read
-                for label in self._labels.get(name.strip().lower(), {}).items()
+                for label in self.labels.get(name.strip().lower(), {}).items()
             ]
             if problem.rule == "unknown-code" and labels:
                 named = ", ".join(f"{code} = {label}" for code, label in labels[:20])
@@ -241,9 +241,9 @@ class Source:
 
     def _require_amounts(self, rows: pl.DataFrame) -> None:
         """Raise InputError for amounts with a value label, which says that they are none."""
-        for column in MONEY if self._labels else ():
+        for column in MONEY if self.labels else ():
             for name in self._mapped.columns_of(column, rows.columns):
-                labels = self._labels.get(name.strip().lower(), ())
+                labels = self.labels.get(name.strip().lower(), ())
                 labelled = self._mapped.credible(column, name, labels)
                 if rows.schema[name].is_numeric() and rows[name].is_in(labelled).any():
                     raise InputError.of(

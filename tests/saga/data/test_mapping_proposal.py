@@ -290,3 +290,18 @@ def test_ids_and_years_of_any_file_are_shown_as_they_are_written(tmp_path: Path)
     shown = done("init", tmp_path / "panel.dta").stdout
     assert "1,000" not in shown
     assert "1,990" not in shown
+
+
+@pytest.mark.parametrize(
+    "labels", [{1: "Male", 2: "Female"}, {1: "[1] maennlich", 2: "[2] weiblich"}]
+)
+@pytest.mark.parametrize("number", [int, float])
+def test_value_labels_say_which_code_is_female(
+    tmp_path: Path, labels: dict[int, str], number: type
+) -> None:
+    rows = _rows().to_pandas()
+    rows["Gender"] = rows.pop("gender").map({"M": 1, "F": 2}).astype(number)
+    rows.to_stata(tmp_path / "panel.dta", write_index=False, value_labels={"Gender": labels})
+    shown = done("init", tmp_path / "panel.dta").stdout
+    assert "which code is female" not in shown
+    assert "sex: {'1': male, '2': female}" in shown
