@@ -28,7 +28,7 @@ export function drawFan(person, horizons, { width, top, unit, description }) {
     height: width < NARROW ? 238 : 308,
     marginTop: 28,
     description,
-    x: yearScale(person, horizons),
+    x: yearScale(person, horizons, width),
     y: { domain: [0, top], nice: true, grid: true, label: `${unit} a year`, ticks: 5, tickFormat: width < NARROW ? shortAmount : ",.0f" },
     marks: [
       ...RANGES.flatMap((range) => drawRanges(horizons, range)),
@@ -105,11 +105,11 @@ export function drawZero(person, horizons, { width, most, description }) {
     height: 105,
     marginTop: 30,
     description,
-    x: { ...yearScale(person, horizons), axis: null },
+    x: { ...yearScale(person, horizons, width), axis: null },
     y: { domain: [0, top], ticks: [0, top / 2, top], tickFormat: ".0%", grid: true, label: "Chance of no earnings" },
     marks: [
       Plot.ruleX(horizons, { x: "year", y: "p_zero", stroke: "#b0761d", strokeWidth: Math.max(3, 160 / horizons.length / 2.5) }),
-      Plot.text([sentenceYear(horizons)], { x: "year", y: "p_zero", text: (row) => share(row.p_zero), dy: -8, fill: "var(--ink)" }),
+      Plot.text([sentenceYear(horizons)], { x: "year", y: "p_zero", text: (row) => share(row.p_zero), dy: -8, fill: "var(--ink)", stroke: "var(--paper)", strokeWidth: 3 }),
     ],
   });
 }
@@ -199,9 +199,9 @@ export function drawLifetimeRows(rows, { width, unit, description }) {
   });
 }
 
-function yearScale(person, horizons) {
+function yearScale(person, horizons, width) {
   const years = [...person.history, ...horizons].map((row) => row.year);
-  return { domain: [d3.min(years) - 0.5, d3.max(years) + 0.5], label: null, tickFormat: "d", ticks: 6 };
+  return { domain: [d3.min(years) - 0.5, d3.max(years) + 0.5], label: null, tickFormat: "d", ticks: width < NARROW ? 4 : 6 };
 }
 
 function draw({ description, ...options }) {
