@@ -52,7 +52,9 @@ saga_forecast <- function(persons, ...) {
   number <- \(value) if (is.null(value)) NA_real_ else value
   rows <- lapply(answer$forecasts, \(person) lapply(person$horizons, \(horizon) {
     quantiles <- vapply(horizon$quantiles, number, 0)
-    names(quantiles) <- paste0("q", names(horizon$quantiles))
+    # 0.05 -> q05, as in the tables of the service.
+    levels <- round(100 * as.numeric(names(horizon$quantiles)), 6)
+    names(quantiles) <- paste0(ifelse(levels < 10, "q0", "q"), levels)
     limits <- unlist(lapply(horizon$intervals, \(interval) {
       zero <- if (is.null(interval$includes_zero)) NA else interval$includes_zero
       values <- list(number(interval$lower), number(interval$upper), zero, interval$guarantee)

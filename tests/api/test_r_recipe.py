@@ -71,7 +71,7 @@ def test_r_gets_the_numbers_of_python(
     table = pl.read_csv(
         tmp_path / "table.csv", schema_overrides={"person_id": pl.String}, null_values="NA"
     )
-    columns = ["person_id", "year", "horizon", "mean", "p_zero", "lower_90", "upper_90"]
+    columns = ["person_id", "year", "horizon", "mean", "q05", "q50", "lower_90", "upper_90"]
     assert expected["includes_zero_90"].to_list() == [False, None] * 3, "a set, and none"
     zeros = table["includes_zero_90"].cast(pl.String).str.to_lowercase().to_list()
     assert zeros == ["false", None] * 3
