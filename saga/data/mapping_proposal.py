@@ -24,6 +24,7 @@ _BIRTH = (
     r"birth_?(year|yr)|year_?of_?birth|yob|byear|born|geb(urts)?[_ ]?jahr|f[oö]delse[_ ]?[aå]r"
     r"|ann[eé]e[_ ]?(de[_ ]?)?naissance"
 )
+_AGE = r"(?<![a-zåäö])(age|alder|ålder|alter)(?![a-zåäö])"
 _EARNINGS = (
     r".*(earn|wage|salar|salaire|arbink|income|inkomst|lon|lön|lohn|löhne|einkommen|verdienst"
     r"|revenu).*"
@@ -102,7 +103,7 @@ def propose_mapping(
         if not re.fullmatch(_BIRTH, born[0].lower()):
             doubts["birth_year"] = "is this the year of birth"
     else:
-        ages = _ordered("age|alder|ålder|alter", source.whole_between(10, 110), pair)
+        ages = [name for name in source.whole_between(10, 110) if re.search(_AGE, name.lower())]
         hint = f" If {ages[0]} is the age, it is {year} - {ages[0]}." if ages else ""
         questions.append(f"No column has the year of birth. Add birth_year to the data.{hint}")
     amounts = [

@@ -305,3 +305,10 @@ def test_value_labels_say_which_code_is_female(
     shown = done("init", tmp_path / "panel.dta").stdout
     assert "which code is female" not in shown
     assert "sex: {'1': male, '2': female}" in shown
+
+
+def test_only_a_column_named_so_is_taken_for_the_age() -> None:
+    rows = _rows().drop("yob").with_columns(weeks=pl.lit(48))
+    assert "is the age" not in " ".join(propose_mapping(rows).questions)
+    asked = propose_mapping(rows.with_columns(age_r=pl.col("wave_year") - 1960)).questions
+    assert "it is wave_year - age_r." in " ".join(asked)
