@@ -9,6 +9,7 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -148,10 +149,28 @@ def test_lists_of_a_page_are_whole_on_the_site(page: Path) -> None:
     assert re.findall(rf"{item}\n+( +\S.*)", text, flags=re.M) == []
 
 
-def test_links_to_files_that_the_site_lacks_become_text(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def on_page_content(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     monkeypatch.setitem(sys.modules, "latex2mathml", ModuleType("latex2mathml"))
     monkeypatch.setitem(sys.modules, "latex2mathml.converter", SimpleNamespace(convert=str))
-    without_links = runpy.run_path(str(ROOT / "docs/site/hooks.py"))["on_page_content"]
+    hook: Callable[[str], str] = runpy.run_path(str(ROOT / "docs/site/hooks.py"))["on_page_content"]
+    return hook
+
+
+def test_no_line_of_a_page_ends_within_an_option(on_page_content: Callable[[str], str]) -> None:
+    whole = '<span style="white-space: nowrap">--no-compare</span>'
+    assert on_page_content("<code>saga x --no-compare 5</code>") == f"<code>saga x {whole} 5</code>"
+    for plain in (
+        "<code>a--b</code>",
+        "<p>--by</p>",
+        "<pre><code><span>x --by</span></code></pre>",
+    ):
+        assert on_page_content(plain) == plain
+
+
+def test_links_to_files_that_the_site_lacks_become_text(
+    on_page_content: Callable[[str], str],
+) -> None:
     leaving = {
         link
         for page in (ROOT / "docs").rglob("*.md")
@@ -159,7 +178,7 @@ def test_links_to_files_that_the_site_lacks_become_text(monkeypatch: pytest.Monk
         if not (page.parent / link).resolve().is_relative_to(ROOT / "docs")
     }
     assert len(leaving) > 3
-    assert {without_links(f'<a href="{link}">text</a>') for link in leaving} == {"text"}
+    assert {on_page_content(f'<a href="{link}">text</a>') for link in leaving} == {"text"}
 
 
 @pytest.mark.slow

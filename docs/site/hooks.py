@@ -23,8 +23,11 @@ _FORMULA = re.compile(
     r'<(?P<tag>div|span) class="arithmatex">\\[(\[](?P<tex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
 _OUTSIDE = re.compile(r'<a href="(?:\.\./)+(?:[^"/]*\.md|examples/[^"]*)">(.*?)</a>', re.DOTALL)
+_CODE = re.compile(r"<code>[^<]*</code>")
+_DASHES = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 _LONG = 60  # characters of a formula in a line
 _SCROLLS = "display: inline-block; max-width: 100%; overflow-x: auto; vertical-align: middle"
+_WHOLE = r'<span style="white-space: nowrap">\g<0></span>'
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
 
 
@@ -54,7 +57,11 @@ def _with_breaks(lines: list[str]) -> Iterator[str]:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """The page with formulas as MathML, and without links to files that the site lacks."""
+    """The page with formulas as MathML, and without links to files that the site lacks.
+
+    Names of options in a text stay whole: a line would end between their dashes and the word.
+    """
+    html = _CODE.sub(lambda code: _DASHES.sub(_WHOLE, code[0]), html)
     return _OUTSIDE.sub(r"\1", _FORMULA.sub(_mathml, html))
 
 
