@@ -32,8 +32,8 @@ Rows = str | Path | ArrowStream | Columns
 
 
 def is_frame(table: object) -> TypeGuard[ArrowStream]:
-    """Whether this is a data frame of polars, pandas, pyarrow or DuckDB."""
-    return hasattr(table, "__arrow_c_stream__")
+    """Whether this is a data frame of polars, pandas, pyarrow or DuckDB; one column is none."""
+    return hasattr(table, "__arrow_c_stream__") and not hasattr(type(table), "dtype")
 
 
 def to_polars(table: ArrowStream | Columns, subject: str) -> pl.DataFrame:

@@ -158,9 +158,10 @@ def test_an_empty_cell_of_pandas_is_unknown() -> None:
     assert panel.frame["year"].dtype == pl.Int32
 
 
-def test_what_is_no_table_is_refused() -> None:
-    with pytest.raises(UsageError, match="a list is not a table"):
-        read_panel([("0001", 2020, 1985, 0)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("table", [[("0001", 2020, 1985, 0)], pd.Series([0]), pl.Series([0])])
+def test_what_is_no_table_is_refused(table: Any) -> None:
+    with pytest.raises(UsageError, match=f"a {type(table).__name__} is not a table"):
+        read_panel(table)
 
 
 @pytest.mark.parametrize(
