@@ -53,7 +53,9 @@ PAPER_START, PAPER_END = "<!-- paper -->", "<!-- end of paper -->"
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
 README_HORIZONS = (1, 10)
 NLSY_COMMANDS = "Commands: [NLSY79](how-to/nlsy79.md#train-calibrate-evaluate-forecast)."
-AHEAD = "significantly better (p < .01, Holm)"
+AHEAD = re.compile(
+    r"(saga is significantly better \(p < \.01, Holm\)|;) at (every horizon|some horizons) than"
+)
 NO_INTERVAL = "none"  # too few calibration outcomes that far ahead
 # Further tables of the page: pattern of the columns shown, first words of the rows shown (None:
 # all).
@@ -117,8 +119,8 @@ def results_page(committed: CommittedResults, shipped: Sequence[str]) -> str:
         "Written by `python docs/results/write.py`. All scores, groups, tests and the paper's own "
         "figures: `python docs/results/write.py --tables DIR`.\n",
         "The score is the CRPS of log earnings: lower is better. "
-        "*Ahead* means: significantly better (p < .01), with p adjusted over all tests of the "
-        "section (Holm). "
+        "*Ahead of* means: significantly better (p < .01) at every horizon, or at those in "
+        "brackets, with p adjusted over all tests of the section (Holm). "
         "*Inside the sets*: share of outcomes (%) inside SAGA's 90 % sets, in brackets the band of "
         "95 % of calibrated forecasters; ! marks a share outside. *In-time*: "
         "origins and outcomes inside the panel's years; *forward*: outcomes after the last "
@@ -142,7 +144,7 @@ def results_page(committed: CommittedResults, shipped: Sequence[str]) -> str:
                 f"- {line}"
                 for line in [
                     *(
-                        line.replace(AHEAD, "ahead").replace(" than ", " of ")
+                        AHEAD.sub(lambda found: "," if found[1] == ";" else "ahead of", line)
                         for line in verdicts.values()
                     ),
                     interval_line(results, tests),
