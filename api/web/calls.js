@@ -1,5 +1,7 @@
 // Calls of the service. The key, if the service needs one, is in the memory of this page only.
 
+import { element } from "./elements.js";
+
 let key = "";
 const running = new Map(); // the answer of a computation under way -> what ends it
 
@@ -15,9 +17,10 @@ export class CallError extends Error {
     this.kind = document.type;
     const problems = document.problems ?? [];
     this.lines = problems.length ? problems.map((problem) => {
-      const place = [problem.year && `year ${problem.year}`, problem.column && `column ${problem.column}`];
+      const field = problem.year ? null : element(problem.column); // a field of the form has the name of its option
+      const place = [problem.year && `year ${problem.year}`, problem.column && (field?.offsetParent ? field.labels[0].textContent : `column ${problem.column}`)];
       const where = place.filter(Boolean).join(", ");
-      const fix = problem.fix.includes("JSON") ? "Correct it in the record" : problem.fix; // a form sends JSON, its user does not
+      const fix = problem.fix.includes("JSON") ? "Correct it" : problem.fix; // a form sends JSON, its user does not
       return `${problem.message}${where ? ` (${where})` : ""}. ${fix}.`.replace("..", ".");
     }) : [document.detail].filter((text) => text && text !== this.message);
   }

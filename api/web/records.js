@@ -29,6 +29,7 @@ function findSeparator(lines) {
 /** The names and the cells of a CSV text, and the number of the line after the header; a blank line has no cells. Throws Error with what is wrong. */
 function readCells(text, required) {
   const lines = text.replace(/^\ufeff/, "").split(/\r\n?|\n/);
+  if (text.startsWith("PK\u0003\u0004")) throw new Error("This is no text, but perhaps a workbook of Excel. Save its sheet as CSV UTF-8.");
   // The parser takes a text that is cut off for whole.
   if (text.split('"').length % 2 === 0) throw new Error("A quotation mark is not closed. Close it, or double it if it is part of a text.");
   const [delimiter, before] = findSeparator(lines);

@@ -197,6 +197,9 @@ def test_what_is_wrong_with_a_file_is_said_without_its_amounts(
     page.select_option("#by", "sex")
     upload(page, rows.drop("sex"), tmp_path / "unknown.parquet")
     assert "male and female, which no group has" in page.get_by_role("alert").inner_text()
+    page.fill("#until", "2030.5")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("#problem:has-text('a whole number (Up to the year). Correct it.')")
     page.close()
 
 
@@ -268,6 +271,7 @@ def test_a_wrong_file_of_those_who_join_is_told_its_line(
         ("year,age,persons\n2030,20,1,000\n", "Line 2 has more cells"),
         ("year,age,persons,sex\n2030,20,5\n", "Line 2 has fewer cells"),
         ("year,age,persons\n", "has no row"),
+        ("PK\3\4", "perhaps a workbook of Excel"),
     ):
         (tmp_path / "inflow.csv").write_text(text)
         page.evaluate("document.getElementById('problem').replaceChildren()")
