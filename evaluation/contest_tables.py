@@ -14,6 +14,7 @@ from saga.evaluation.scoring.comparison import compare_models
 from saga.evaluation.scoring.metrics import metrics_table
 from saga.evaluation.scoring.small_cells import hide_small_cells
 
+from saga.files.atomic import new_files
 from saga.files.tables import read_provenance, write_table
 
 # The files `NAME.parquet` of a contest.
@@ -70,18 +71,18 @@ def write_results(
 ) -> None:
     """Write tables named in FILES and the pages to `out`; other tables of FILES are removed.
 
-    No table has a figure of fewer than ten persons (`saga.evaluation.scoring.small_cells`).
+    All appear together. No table has a figure of fewer than ten persons
+    (`saga.evaluation.scoring.small_cells`).
     """
-    out.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
-        if name in tables:
-            table = tables[name]
-            if {"group", "n"} <= set(table.columns):
-                table = hide_small_cells(table)
-            write_table(table, out / f"{name}.parquet", provenance)
-        else:
-            (out / f"{name}.parquet").unlink(missing_ok=True)
-    write_pages(Results.read(out), out)
+    with new_files(out) as made:
+        for name in FILES:
+            if (table := tables.get(name)) is not None:
+                if {"group", "n"} <= set(table.columns):
+                    table = hide_small_cells(table)
+                write_table(table, made / f"{name}.parquet", provenance)
+        write_pages(Results.read(made), made)
+    for name in set(FILES) - tables.keys():
+        (out / f"{name}.parquet").unlink(missing_ok=True)
 
 
 def cost_table(files: Iterable[Path]) -> pl.DataFrame:

@@ -30,7 +30,7 @@ from saga.bundle import Bundle
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.errors import UsageError
-from saga.files.atomic import commit_json, read_json, sweep
+from saga.files.atomic import commit_json, new_files, read_json
 from saga.files.tables import check_out, check_replaceable, write_table
 from saga.pages.delivery_page import render_delivery
 from saga.pages.layout import check_page, write_page
@@ -62,12 +62,12 @@ def write_delivery(ledger: Ledger, bundle: Bundle, out: Path) -> dict[str, Any]:
 
     They are about the outcomes that the ledger has of the bundle's forecasts.
     """
-    sweep(out)
     years = diagnose_years(ledger.settled(bundle.digest, HORIZONS))
     values = _report_values(ledger, bundle, years)
-    write_table(years, out / TABLE, {"bundle": bundle.digest})
-    write_page(out / PAGE, render_delivery(years, values))
-    commit_json(out / REPORT, values)
+    with new_files(out) as made:
+        write_table(years, made / TABLE, {"bundle": bundle.digest})
+        write_page(made / PAGE, render_delivery(years, values))
+        commit_json(made / REPORT, values)
     return values
 
 

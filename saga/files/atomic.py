@@ -81,6 +81,18 @@ def whole_folder(out: Path, *, retired: Path | None = None) -> Iterator[Path]:
         shutil.rmtree(retired, ignore_errors=True)
 
 
+@contextmanager
+def new_files(out: Path) -> Iterator[Path]:
+    """A folder whose files all replace those of `out` in the end, or none if the disk is full."""
+    out.mkdir(parents=True, exist_ok=True)
+    sweep(out)
+    with tempfile.TemporaryDirectory(prefix=".", suffix=".tmp", dir=out.absolute()) as folder:
+        yield Path(folder)
+        for file in list(Path(folder).iterdir()):
+            file.replace(out / file.name)
+    sync_folder(out)
+
+
 def commit_json(path: Path, value: Mapping[str, Any]) -> None:
     """`commit` of `value` as JSON; equal values give equal bytes."""
     commit(path, partial(Path.write_bytes, data=json_bytes(value)))
@@ -106,9 +118,12 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove temporary files of interrupted commits from `folder`."""
+    """Remove temporary files and folders of interrupted commits from `folder`."""
     for leftover in folder.glob(".*.tmp"):
-        leftover.unlink(missing_ok=True)
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +12,9 @@ import numpy as np
 import polars as pl
 import pytest
 import scoringrules as sr
+from saga.evaluation import contest_tables
 from saga.evaluation.contest import Contest, ContestOptions
+from saga.evaluation.contest_tables import write_results
 from saga.evaluation.scoring.metrics import METRICS
 from saga.evaluation.scoring.score_frame import score_block
 from saga.evaluation.scoring.small_cells import hide_small_cells
@@ -117,6 +120,24 @@ def test_the_table_has_the_agreed_columns_and_metrics_and_its_provenance(
         "scores",
     }
     assert {p.name for p in tmp_path.iterdir()} == written
+
+
+def test_tables_without_their_pages_are_not_written(
+    table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write_results({"metrics": table}, tmp_path, {"seed": 1})
+    (tmp_path / "cost.parquet").write_text("of an earlier run")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with monkeypatch.context() as patch:
+        patch.setattr(contest_tables, "write_pages", fail)
+        with pytest.raises(OSError, match="No space"):
+            write_results({"metrics": table}, tmp_path, {"seed": 2})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    write_results({"metrics": table}, tmp_path, {"seed": 2})
+    assert before.keys() - {path.name for path in tmp_path.iterdir()} == {"cost.parquet"}
 
 
 def test_scores_equal_scoringrules_and_hand_formulas() -> None:
