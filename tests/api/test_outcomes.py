@@ -319,7 +319,7 @@ def test_without_a_ledger_nothing_changes_and_calls_that_need_one_fail(
 @pytest.mark.parametrize(
     ("url", "kind", "cause"),
     [
-        ("sqlite:///{0}/file/SENTINEL.sqlite", "setup", "NotADirectoryError"),
+        ("sqlite:///{0}/file/SENTINEL.sqlite", "setup", "Not a directory"),
         ("sqlite:///{0}/file", "ledger", "DatabaseError"),
         ("mysql://u:SENTINEL@host/d", "setup", "Neither an SQLite file nor PostgreSQL"),
     ],

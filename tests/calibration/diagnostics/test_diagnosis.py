@@ -46,7 +46,6 @@ from saga.conformal.recalibration import map_paths
 from saga.data.panel import FLOOR
 from saga.diagnostics_tables import QUESTIONS, TABLES, Diagnostics
 from saga.distributions import Marginals
-from saga.errors import BundleError
 from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
 from saga.requests import COVERAGE, RATE
@@ -306,8 +305,6 @@ def test_tables_are_stored_as_one_small_file(faultless: Diagnostics) -> None:
     assert len(content) < 300_000
     again = Diagnostics.from_table(pl.read_parquet(content))
     assert all(again[name].equals(faultless[name]) for name in TABLES)
-    with pytest.raises(BundleError, match="columns"):
-        Diagnostics.from_table(stored.drop("band_lower"))
 
 
 def test_years_are_joined_until_a_period_has_enough_persons() -> None:
