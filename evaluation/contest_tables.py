@@ -74,13 +74,13 @@ def write_results(
     All appear together. No table has a figure of fewer than ten persons
     (`saga.evaluation.scoring.small_cells`).
     """
-    with new_files(out) as made:
+    with new_files(out) as unfinished:
         for name in FILES:
             if (table := tables.get(name)) is not None:
                 if {"group", "n"} <= set(table.columns):
                     table = hide_small_cells(table)
-                write_table(table, made / f"{name}.parquet", provenance)
-        write_pages(Results.read(made), made)
+                write_table(table, unfinished / f"{name}.parquet", provenance)
+        write_pages(Results.read(unfinished), unfinished)
     for name in set(FILES) - tables.keys():
         (out / f"{name}.parquet").unlink(missing_ok=True)
 

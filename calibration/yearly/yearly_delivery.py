@@ -64,10 +64,10 @@ def write_delivery(ledger: Ledger, bundle: Bundle, out: Path) -> dict[str, Any]:
     """
     years = diagnose_years(ledger.settled(bundle.digest, HORIZONS))
     values = _report_values(ledger, bundle, years)
-    with new_files(out) as made:
-        write_table(years, made / TABLE, {"bundle": bundle.digest})
-        write_page(made / PAGE, render_delivery(years, values))
-        commit_json(made / REPORT, values)
+    with new_files(out) as unfinished:
+        write_table(years, unfinished / TABLE, {"bundle": bundle.digest})
+        write_page(unfinished / PAGE, render_delivery(years, values))
+        commit_json(unfinished / REPORT, values)
     return values
 
 
