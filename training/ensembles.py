@@ -424,8 +424,9 @@ def _persons_in_folds(
     persons = np.array(persons_of(panel, "train", shares), dtype=np.str_)
     folds = assign_folds(panel.meta.split_key, units_of(panel, persons.tolist()), n_folds)
     if len(np.unique(folds)) < n_folds:
-        fix = "Use fewer folds, or a panel with more persons."
-        problem = Problem("too-few-persons", f"{len(persons)} persons, {n_folds} folds", fix)
+        fix = "Use a panel with more persons, or fewer folds where a command is given their number."
+        numbers = f"{len(persons)} persons to train on, {n_folds} folds"
+        problem = Problem("too-few-persons", numbers, fix)
         raise InputError("The panel is too small for these folds.", [problem])
     return persons, folds
 
