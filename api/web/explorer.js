@@ -160,7 +160,7 @@ async function copyLink() {
   }
 }
 
-/** Asks for the forecast of the form; `isFirst`: the page has just opened, so it stays at its top. */
+/** Asks for the forecast of the form; `isFirst`: the page has just opened, so it stays at its top, unless a link names options. */
 async function ask({ isFirst = false } = {}) {
   const number = ++latest;
   const [view, form] = [VIEWS[name], formOf()];
@@ -181,7 +181,8 @@ async function ask({ isFirst = false } = {}) {
       answers += 1;
       if (answers > 1) continue;
       const { top } = element("result").getBoundingClientRect();
-      if (!isFirst && (top < 0 || top > window.innerHeight / 2)) element("result").scrollIntoView();
+      const stays = isFirst && new URLSearchParams(location.hash.slice(1)).size < 2;
+      if (!stays && (top < 0 || top > window.innerHeight / 2)) element("result").scrollIntoView();
       keep(form, isFirst ? location.href : linkOf());
     }
   } catch (error) {

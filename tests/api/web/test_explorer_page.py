@@ -627,8 +627,11 @@ def test_a_link_has_the_options_and_nothing_of_an_own_record(
     show(page, "student", years="20", change="scenario", to="high-growth")
     page.get_by_role("button", name="Copy link").click()
     link = page.url
-    again = visit(link)
+    again = visit(link, viewport={"width": 390, "height": 844})
     again.wait_for_selector("#life-figures svg")
+    box = again.locator("#sentences").bounding_box()
+    assert box is not None
+    assert 0 <= box["y"] < 844  # below the form, but what a link names is seen at once
     for name, value in {"example": "student", "years": "20", "to": "high-growth"}.items():
         assert again.input_value(f"#{name}") == value
     assert words(again, "#sentences") == words(page, "#sentences")
