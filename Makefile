@@ -12,6 +12,9 @@ SYSTEMS ?= linux windows
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 BENCH ?= rollout marginals threads start_up
 
+# Tests start hundreds of programs; where this is set, each would compile the whole tree anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := .venv/bin
 PARALLEL := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 SETUP := .venv/.setup-done
@@ -27,6 +30,7 @@ $(SETUP): pyproject.toml evaluation/pyproject.toml requirements.lock
 	@echo "Installing into .venv: 1 GB or more to download, some minutes without a message."
 	@$(BIN)/pip install --quiet "$$(grep '^torch==' requirements.lock)" -c requirements.lock
 	@$(BIN)/pip install --quiet -e ".[train,serve,jobs,ray,privacy,dev]" -e ./evaluation -c requirements.lock
+	@$(BIN)/python -m compileall -qq saga api training calibration evaluation
 	@touch $@
 
 run: setup
