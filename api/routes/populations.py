@@ -52,7 +52,6 @@ async def post_populations(request: Request) -> Response:
     async def compute_call(call: ComputeCall[PopulationOptions], ticket: Ticket) -> Computed:
         service, typed = call.service, call.options.request
         plan = service.plan(typed.of_paths, call.people.panel, call.options, call.caller)
-        check_groups(plan.panel, typed)
         plans = [plan]
         if typed.reference is not None:
             draws = plan.forecaster.reference_draws(plan.draws, typed.reference)
@@ -63,6 +62,11 @@ async def post_populations(request: Request) -> Response:
         most = max_careers(n_persons, len(typed.inflow))
         # The bound is that of one scenario: two calls would do the same work.
         size = budget.check_work(n_persons + most, n_paths, n_years, service.settings.max_work)
+
+        def check_cells(n_cells: int) -> None:
+            budget.check_cells(n_cells, n_persons + most, n_paths, service.settings.max_work)
+
+        check_groups(plan.panel, typed, check_cells)
         n_simulated = len(plans) * n_years
         computed: list[list[PieceOutput]] = []
 
@@ -76,9 +80,6 @@ async def post_populations(request: Request) -> Response:
                     plan.forecaster, paths, typed, call.weights, reference, check_cells
                 )
             )
-
-        def check_cells(n_cells: int) -> None:
-            budget.check_cells(n_cells, n_persons + most, n_paths, service.settings.max_work)
 
         steps = tables()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -84,9 +83,7 @@ def tabulate(
         if result is not None
     )
     population = population_of(rows, paths.panel, request, weights, forecaster.facts, *others)
-    grid = grid_of(population, request)
-    n_cells = math.prod(grid.shape) + sum(1 for _ in grid.comparisons())
-    check_cells(n_cells * (1 + len(others)))
+    check_cells(grid_of(population, request).n_shown * (1 + len(others)))
     tables = yield from table_steps(population, request, rules, transition_years=None)
     of_groups = replace(
         paths,

@@ -403,19 +403,27 @@ def grid_of(population: Population, request: PopulationRequest) -> Grid:
     return _with_pairs(Grid(tuple(request.by), tuple(levels)), request)
 
 
-def check_groups(panel: Panel, request: PopulationRequest) -> None:
+def check_groups(
+    panel: Panel,
+    request: PopulationRequest,
+    check_cells: Callable[[int], object] = lambda _: None,
+) -> None:
     """Raise UsageError for groups and levels that none of these persons has.
 
     Paths take long, so this is asked before. Not of levels that depend on them or on who joins.
+    `check_cells` is called with the number of cells of the other groups, and may raise.
     """
     persons = last_known(panel, [name for name in request.by if name not in CAREER_GROUPS])
-    if request.inflow or {"age", *CAREER_GROUPS}.intersection(request.by):
-        return
+    known = tuple(name for name in request.by if name not in ("age", *CAREER_GROUPS))
     levels = [
         sorted(persons.select(person_levels(name, 0).unique()).to_series(), key=_position(name))
-        for name in request.by
+        for name in known
     ]
-    grid = _with_pairs(Grid(tuple(request.by), tuple(map(tuple, levels))), request)
+    grid = Grid(known, tuple(map(tuple, levels)))
+    check_cells(grid.n_shown)
+    if request.inflow or known != request.by:
+        return
+    grid = _with_pairs(grid, request)
     for event in request.group_events:
         grid.place(event)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -29,6 +30,12 @@ class Grid:
     def shape(self) -> tuple[int, ...]:
         """Levels and margin of each group."""
         return tuple(len(levels) + 1 for levels in self.levels)
+
+    @property
+    def n_shown(self) -> int:
+        """Number of cells and comparisons; there may be too many to go through them."""
+        n_cells = math.prod(self.shape)
+        return n_cells + sum(n_cells // self.shape[axis] for axis, _, _ in self.pairs)
 
     def cells(self) -> Iterator[TableCell]:
         """All cells; that of everybody comes last."""

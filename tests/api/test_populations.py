@@ -102,6 +102,18 @@ def test_groups_that_nobody_has_are_refused_before_paths_are_simulated(
     assert (answer.status_code, "which no group has" in answer.text) == (422, True), answer.text
 
 
+def test_more_groups_than_a_call_may_have_are_refused_before_paths_are_simulated(
+    service: Running, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Occupation x industry: 101 x 51 cells, of which no person needs to go through any."""
+    monkeypatch.delattr(Plan, "compute")
+    body = _body(person, 60, 40) | {"by": ["occupation", "industry", "age"]}
+    for k, entry in enumerate(body["persons"]):
+        entry["history"][-1] |= {"occupation": f"{k:03d}", "industry": f"{k // 2:02d}"}
+    answer = service.client.post("/v1/populations", json=body)
+    assert (answer.status_code, "5151 groups" in answer.text) == (413, True), answer.text
+
+
 def test_more_work_than_a_call_may_have_is_refused(service: Running, person: Person) -> None:
     answer = service.client.post("/v1/populations", json=_body(person, 500, 400, paths=10_000))
     assert answer.status_code == 413, answer.text

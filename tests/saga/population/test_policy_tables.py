@@ -24,6 +24,7 @@ from saga.pages.group import TOTAL
 from saga.population import policy_tables
 from saga.population.scored_paths import person_levels
 from saga.population.table_files import stata_file
+from saga.population.table_grid import Grid
 from tests.command_line import answer, done, refusal
 
 PERSONS, YEARS, PATHS = 300, 3, 4
@@ -765,3 +766,11 @@ def test_fifths_of_career_earnings_are_equal_groups_that_keep_their_order(
     of_fifth = dict(weighted.select("career_fifth", "value").iter_rows())
     fifth_of_all = weights["weight"].sum() / 5
     assert [of_fifth[name] for name in fifths] == pytest.approx([fifth_of_all] * 5, abs=5)
+
+
+def test_cells_and_comparisons_are_counted_without_going_through_them() -> None:
+    """A call may ask for a million million of them."""
+    few = Grid(("a", "b"), (("1", "2"), ("x", "y", "z")), ((0, 0, 1), (1, 2, 3)))
+    assert few.n_shown == len([*few.cells(), *few.comparisons()])
+    many = tuple(map(str, range(9_999)))
+    assert Grid(("a", "b", "c"), (many,) * 3, ((0, 0, 1),)).n_shown == 10**12 + 10**8
