@@ -17,6 +17,7 @@ from pathlib import Path
 
 import anyio
 from fastapi import Request
+from saga.api.panel_batches import MAX_TOGETHER
 from saga.api.problems import client_gone
 from saga.api.refusals import refused
 from starlette.requests import ClientDisconnect
@@ -27,8 +28,7 @@ Scan = Callable[[bytes], None]
 MAX_MARKS = 600_000
 # Most bytes in a row without a comma or opening bracket: the texts of a call are names and codes.
 MAX_STRETCH = 256 * 1024
-# Path-years of a piece: they are computed in some tenths of a second.
-PIECE_PATH_YEARS = 100_000
+_PIECE_PATH_YEARS = 100_000  # of a piece: they are computed in some tenths of a second
 # Persons x paths whose statistics take as long as what a cell takes anyway; path-years that a call
 # may have for each cell of a year.
 _CELL_PATHS, _WORK_PER_CELL = 40_000, 10_000
@@ -66,6 +66,11 @@ def check_work(n_persons: int, n_paths: int, n_years: int, max_work: int) -> int
         size = f"{n_persons} persons x {n_paths} paths x {n_years} years = {work}"
         raise refused("max-work", {"size": size, "limit": max_work, "fix": fix})
     return work
+
+
+def persons_of_piece(n_paths: int, n_years: int) -> int:
+    """Most persons of a piece, at least one; of few paths, the records take the time."""
+    return max(1, min(MAX_TOGETHER, _PIECE_PATH_YEARS // (n_paths * n_years)))
 
 
 def check_cells(n_cells: int, n_persons: int, n_paths: int, max_work: int) -> None:

@@ -63,7 +63,7 @@ async def post_lifetimes(request: Request) -> Response:
         n_persons, n_paths = plan.panel.n_persons, plan.draws.n_paths
         n_years = plan.years_ahead(typed.to_age)
         size = budget.check_work(n_persons, n_paths, n_years, service.settings.max_work)
-        pieces = plan.pieces(max(1, budget.PIECE_PATH_YEARS // (n_paths * n_years)))
+        pieces = plan.pieces(budget.persons_of_piece(n_paths, n_years))
         work = Work(pieces, lambda parts: list(map(plan.compute, parts)), size)
         outputs = await service.queue.run(request, ticket, work)
         service.count_computed("lifetimes", n_persons, n_paths, n_years)

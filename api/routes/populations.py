@@ -71,7 +71,7 @@ async def post_populations(request: Request) -> Response:
         computed: list[list[PieceOutput]] = []
 
         def tables() -> Iterator[object]:
-            """A step for each year of the tables of all, and then the tables."""
+            """The steps of the tables, and then the tables."""
             outputs = zip(*computed, strict=True)
             paths, *others = (p.result(list(o)) for p, o in zip(plans, outputs, strict=True))
             reference = others[0] if others else None
@@ -86,15 +86,17 @@ async def post_populations(request: Request) -> Response:
         def simulate(piece: Panel) -> None:
             computed.append([each.compute(piece) for each in plans])
 
-        def finish() -> Result | None:
-            """The tables, after what is left of their steps; None if they are made already."""
-            return next((each for each in steps if isinstance(each, Result)), None)
+        def tabulate_on() -> object:
+            """The next step, after which comes another one, or the tables."""
+            made = next(steps)
+            if not isinstance(made, Result):
+                pieces.append(tabulate_on)
+            return made
 
-        largest = budget.PIECE_PATH_YEARS // (n_paths * n_simulated)
+        largest = budget.persons_of_piece(n_paths, n_simulated)
         pieces: list[Callable[[], object]] = [
-            *(partial(simulate, piece) for piece in plan.pieces(max(1, largest))),
-            *[partial(next, steps, None)] * n_years,
-            finish,
+            *(partial(simulate, piece) for piece in plan.pieces(largest)),
+            tabulate_on,
         ]
         work = Work(pieces, lambda parts: [piece() for piece in parts], len(plans) * size)
         outputs = await service.queue.run(request, ticket, work)

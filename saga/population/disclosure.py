@@ -10,7 +10,7 @@ Management Science 47:1008; their integer program is solved for one unsafe cell 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import product
@@ -90,10 +90,11 @@ def suppress(
     protection: float,
     suppressed: Bools | None = None,
     program_time: ProgramTime | None = None,
-) -> tuple[Bools, dict[int, int]]:
+) -> Generator[None, None, tuple[Bools, dict[int, int]]]:
     """The cells to suppress so that no unsafe cell can be computed from the others.
 
-    Also, for each further cell, the unsafe one that it hides (numbers in the flattened table).
+    Also, for each further cell, the unsafe one that it hides (numbers in the flattened table). In
+    steps: those of a year take up to half a minute, a step some tenths of a second.
 
     The last index of each dimension is its margin, the sum of the others.
 
@@ -113,7 +114,9 @@ def suppress(
     sums = _sums_to_zero(unsafe.shape)
     order = np.argsort(-magnitudes[0], axis=None, kind="stable")
     for cell in order[unsafe.ravel()[order]]:
-        chosen = _protect(magnitudes, hidden.ravel(), int(cell), protection, sums, program_time)
+        chosen = yield from _protect(
+            magnitudes, hidden.ravel(), int(cell), protection, sums, program_time
+        )
         if chosen is None:  # the table is too small for any other cell to hide this one
             chosen = np.ones(hidden.size, dtype=np.bool_)
         hides |= dict.fromkeys(np.flatnonzero(chosen & ~hidden.ravel()).tolist(), int(cell))
@@ -128,12 +131,13 @@ def _protect(
     protection: float,
     sums: csr_matrix,
     program_time: ProgramTime,
-) -> Bools | None:
+) -> Generator[None, None, Bools | None]:
     """The cheapest cells that hide `cell` beside the `hidden` ones; None if there are none.
 
     Variables: which cells are suppressed, and for each magnitude one table of changes that moves
     the cell up and one that moves it down, both zero in all sums and in published cells. If the
-    time does not suffice, all cells that change in the program of fractions are suppressed.
+    time does not suffice, all cells that change in the program of fractions are suppressed. A step
+    ends before a program is solved.
     """
     n = hidden.size
     moves = []
@@ -147,11 +151,13 @@ def _protect(
     # Everybody knows that an empty cell is empty, so it hides nothing.
     empty = magnitudes[0].ravel() == 0
     free, shape = hidden & ~empty, magnitudes[0].shape
-    if all(
-        _has_rectangle(cell, *move, free, shape) or _can_move(cell, *move, free, sums)
-        for move in moves
-    ):
+    of_programs = [move for move in moves if not _has_rectangle(cell, *move, free, shape)]
+    if not of_programs:
         return hidden
+    yield
+    if all(_can_move(cell, *move, free, sums) for move in of_programs):
+        return hidden
+    yield
     floor = np.concatenate([np.zeros(n), *(-down for _, down in moves)])
     ceiling = np.concatenate([np.ones(n), *([np.full(n, _REACH)] * len(moves))])
     floor[:n][hidden] = 1

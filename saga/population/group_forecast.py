@@ -71,7 +71,7 @@ def tabulate(
     reference: Result | None = None,
     check_cells: Callable[[int], object] = lambda _: None,
 ) -> TableSteps[GroupForecasts]:
-    """The table of a result with the paths of the request, in steps of a year.
+    """The table of a result with the paths of the request, in steps of a year or less.
 
     Arguments as in `forecast_groups`. `reference` has the paths of the request's reference.
     `check_cells` is called with the number of cells and comparisons of a year, and may raise.

@@ -39,7 +39,8 @@ from saga.population.table_grid import Grid, TableCell
 from saga.requests import GroupEvent, PopulationRequest, Progress
 
 Tables = TypeVar("Tables")
-TableSteps = Generator[tuple[int, int], None, Tables]  # years done and in all; then the tables
+# Years done and in all, or None within a year; then the tables.
+TableSteps = Generator[tuple[int, int] | None, None, Tables]
 CLASSES = ("zero", "fifth 1", "fifth 2", "fifth 3", "fifth 4", "fifth 5")
 # Columns beside a reference; the first is its value.
 EFFECT = ("reference", "effect", "effect_lower_90", "effect_upper_90")
@@ -106,12 +107,12 @@ def last_of(steps: TableSteps[Tables], progress: Progress | None = None) -> Tabl
     """The tables at the end of the steps; arguments as in `make_tables`."""
     while True:
         try:
-            done, n_years = next(steps)
+            years = next(steps)
         except StopIteration as end:
             tables: Tables = end.value
             return tables
-        if progress:
-            progress(done, n_years)
+        if progress and years:
+            progress(*years)
 
 
 def table_steps(
@@ -121,7 +122,7 @@ def table_steps(
     *,
     transition_years: int | None,
 ) -> TableSteps[PolicyTables]:
-    """`make_tables` in steps, one for each year: the years done and the years in all."""
+    """`make_tables` in steps, one or more for each year."""
     paths, until = population.paths, request.until
     years = [year for year in paths.full_years if until is None or year <= until]
     if not years:
@@ -137,7 +138,7 @@ def table_steps(
     log: list[dict[str, object]] = []
     for year in of_events.earlier:
         yield 0, len(years)
-        log += _keep_records(population, grid, year, rules, of_events, program_time)
+        log += yield from _keep_records(population, grid, year, rules, of_events, program_time)
     lifetimes: list[int | None] = [] if set(grid.groups) & set(paths.columns) else [None]
     for done, at in enumerate([*lifetimes, *years]):
         yield done, len(years)
@@ -147,7 +148,7 @@ def table_steps(
             if side is not None
         ]
         behind = _Behind.of(sides, grid, rules)
-        hidden, entries = behind.hide(grid, rules, at, hidden, program_time)
+        hidden, entries = yield from behind.hide(grid, rules, at, hidden, program_time)
         bands[at] = _bands(population, sides, grid, at, of_events, hidden)
         log += entries
         if at is not None:
@@ -243,12 +244,12 @@ class _Behind:
         year: int | None,
         hidden: Bools,
         program_time: ProgramTime,
-    ) -> tuple[Bools, list[dict[str, object]]]:
+    ) -> TableSteps[tuple[Bools, list[dict[str, object]]]]:
         """The cells to hide beside the `hidden` ones, with them; and their entries in the log."""
         log: list[dict[str, object]] = []
         for reasons, magnitudes in zip(self.reasons, self.magnitudes, strict=True):
             unsafe = np.reshape([bool(reasons[cell]) for cell in grid.cells()], grid.shape)
-            hidden, hides = suppress(
+            hidden, hides = yield from suppress(
                 [*np.moveaxis(magnitudes, -1, 0)], unsafe, rules.protection, hidden, program_time
             )
             log += _log_entries(grid, "statistics", year, reasons, hides)
@@ -386,7 +387,7 @@ def _keep_records(
     rules: DisclosureRules,
     of_events: _EventStatistics,
     program_time: ProgramTime,
-) -> list[dict[str, object]]:
+) -> TableSteps[list[dict[str, object]]]:
     """Keep what events need of a year before the paths, from records; the log of hidden cells."""
     rows = population.recorded(year)
     earnings = np.repeat(rows["earnings"].to_numpy()[:, None], population.paths.n_paths, 1)
@@ -396,7 +397,7 @@ def _keep_records(
         of_events.keep(year, names, statistics)
     nothing = np.zeros(grid.shape, dtype=np.bool_)
     behind = _Behind.of([present], grid, rules)
-    of_events.hidden[year], log = behind.hide(grid, rules, year, nothing, program_time)
+    of_events.hidden[year], log = yield from behind.hide(grid, rules, year, nothing, program_time)
     return log
 
 
@@ -519,8 +520,8 @@ def _transitions(
         counts, n_persons = _count_transitions(population, grid, year, year + step, len(classes))
         unsafe = (n_persons > 0) & (n_persons < rules.minimum)
         hidden_before = np.repeat(hidden[..., None], len(classes) + 1, axis=-1)
-        hidden_cells, hides = suppress(
-            [counts.sum(-1)], unsafe, rules.protection, hidden_before, program_time
+        hidden_cells, hides = last_of(
+            suppress([counts.sum(-1)], unsafe, rules.protection, hidden_before, program_time)
         )
         small = {cell: "minimum" if unsafe[cell] else None for cell in by_class.cells()}
         log += _log_entries(by_class, "transitions", year, small, hides)

@@ -119,15 +119,27 @@ def test_more_work_than_a_call_may_have_is_refused(service: Running, person: Per
     assert answer.status_code == 413, answer.text
 
 
+def _pieces(service: Running) -> float:
+    text = service.client.get("/metrics").text
+    name = 'saga_stage_seconds_count{stage="compute"}'
+    return next((float(t.split()[-1]) for t in text.splitlines() if t.startswith(name)), 0.0)
+
+
 def test_the_calls_of_others_are_answered_between_two_years_of_a_table(
     service: Running, person: Person
 ) -> None:
-    def pieces() -> float:
-        text = service.client.get("/metrics").text
-        name = 'saga_stage_seconds_count{stage="compute"}'
-        return next((float(t.split()[-1]) for t in text.splitlines() if t.startswith(name)), 0.0)
-
-    before, body = pieces(), _body(person, 12, 14, until=2033)
+    before, body = _pieces(service), _body(person, 12, 14, until=2033)
     years = _groups(service, body)["year"].drop_nulls().n_unique()
     assert years >= 5
-    assert pieces() - before > years
+    assert _pieces(service) - before > years
+
+
+def test_the_calls_of_others_are_answered_between_the_persons_of_few_paths(
+    service: Running, person: Person
+) -> None:
+    """A thousand persons took six seconds, however few their paths."""
+    before = _pieces(service)
+    body = {"persons": _body(person, 100, 30)["persons"], "paths": 2, "to_age": 50}
+    for path in ("/v1/lifetimes", "/v1/populations"):
+        assert service.client.post(path, json=body).status_code == 200
+    assert _pieces(service) - before >= 3 + 4

@@ -14,6 +14,7 @@ from saga.arrays import Bools, Floats
 from saga.errors import UsageError
 from saga.population import disclosure
 from saga.population.disclosure import DisclosureRules, ProgramTime, suppress
+from saga.population.policy_tables import last_of
 
 PROTECTION = 0.15
 
@@ -60,7 +61,7 @@ def test_no_unsafe_cell_can_be_computed_from_margins(
     monkeypatch.setattr(disclosure, "_SECONDS", seconds)
     magnitudes, unsafe = random_table(shape, seed)
     assert unsafe.any()
-    hidden, _ = suppress(magnitudes, unsafe, PROTECTION)
+    hidden, _ = last_of(suppress(magnitudes, unsafe, PROTECTION))
     assert recovered(magnitudes, unsafe, hidden) == []
     assert not hidden.all(), "a table in which nothing is published proves nothing"
 
@@ -96,9 +97,19 @@ def test_cells_that_hide_each_other_need_no_program_in_every_year(
     unsafe, hidden = persons < 10, None
     for _ in range(3):
         earnings = with_margins(persons[:-1, :-1] * rng.lognormal(5, 0.5, (15, 10)))
-        hidden, _ = suppress([persons, earnings], unsafe, PROTECTION, hidden)
+        hidden, _ = last_of(suppress([persons, earnings], unsafe, PROTECTION, hidden))
         assert recovered([persons, earnings], unsafe, hidden) == []
     assert solve.call_count < unsafe.sum() / 10
+
+
+def test_few_programs_are_solved_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other calls to the service are answered between two steps: all took half a minute."""
+    solve = Mock(wraps=milp)
+    monkeypatch.setattr(disclosure, "milp", solve)
+    magnitudes, unsafe = random_table((4, 3, 3), 4)
+    solved = [solve.call_count for _ in suppress(magnitudes, unsafe, PROTECTION)]
+    assert solve.call_count > 4
+    assert max(np.diff([*solved, solve.call_count])) <= 2 * len(magnitudes)
 
 
 def test_tables_share_the_time_of_integer_programs() -> None:
@@ -106,7 +117,7 @@ def test_tables_share_the_time_of_integer_programs() -> None:
     program_time = ProgramTime(30.0)
     left = []
     for _ in range(2):
-        suppress(magnitudes, unsafe, PROTECTION, program_time=program_time)
+        last_of(suppress(magnitudes, unsafe, PROTECTION, program_time=program_time))
         left.append(program_time.seconds)
     assert 30 > left[0] > left[1] > 0
 
@@ -120,21 +131,21 @@ def test_a_hidden_cell_next_to_a_tiny_one_is_not_enough() -> None:
     """Two unsafe cells in a line hide each other only if both can move far enough."""
     persons = with_margins(np.array([[9.0, 1, 500], [400, 300, 500]]))
     unsafe = persons < 10
-    hidden, _ = suppress([persons], unsafe, PROTECTION)
+    hidden, _ = last_of(suppress([persons], unsafe, PROTECTION))
     assert recovered([persons], unsafe, hidden) == []
     assert hidden.sum() > 2
 
 
 def test_without_another_cell_the_margin_is_hidden_too() -> None:
     persons = with_margins(np.array([4.0, 0]))
-    hidden, _ = suppress([persons], persons > 0, PROTECTION)
+    hidden, _ = last_of(suppress([persons], persons > 0, PROTECTION))
     assert hidden.tolist() == [True, False, True], "an empty cell hides nothing"
     persons = with_margins(np.array([[4.0, 50], [50, 0], [0, 50]]))
     before = np.pad(np.ones((3, 2), dtype=np.bool_), (0, 1))
-    hidden, _ = suppress([persons], persons == 4, PROTECTION, before)
+    hidden, _ = last_of(suppress([persons], persons == 4, PROTECTION, before))
     assert (hidden & ~before).any(), "nor does one that was hidden before"
     total = np.array(4.0)  # of a table without groups
-    assert suppress([total], total > 0, PROTECTION) == (np.array(True), {})
+    assert last_of(suppress([total], total > 0, PROTECTION)) == (np.array(True), {})
 
 
 def test_the_rules_find_small_and_dominated_cells() -> None:
