@@ -88,10 +88,10 @@ async def post_populations(request: Request) -> Response:
 
         def tabulate_on() -> object:
             """The next step, after which comes another one, or the tables."""
-            made = next(steps)
-            if not isinstance(made, Result):
+            step = next(steps)
+            if not isinstance(step, Result):
                 pieces.append(tabulate_on)
-            return made
+            return step
 
         largest = budget.persons_of_piece(n_paths, n_simulated)
         pieces: list[Callable[[], object]] = [
