@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Generic, TypeVar
 
@@ -111,6 +111,8 @@ def _read_together(
     for name in joined.person_ids:
         person_ids[_number(name)].append(name[_PREFIX:])
     panels = split_panel(joined.panel, len(calls))
+    if not isinstance(calls[0].prices, int):
+        panels = [_with_own_prices(panel) for panel in panels]
     reference = transforms.reference
     compared = (
         [None] * len(calls)
@@ -121,6 +123,13 @@ def _read_together(
         RequestPanel(panel, tuple(ids), compared=records)
         for panel, ids, records in zip(panels, person_ids, compared, strict=True)
     ]
+
+
+def _with_own_prices(panel: Panel) -> Panel:
+    """The panel of a call; of the years whose prices are no published ones, it names its own."""
+    years = set(panel.frame["year"].to_list())
+    marks = {year: mark for year, mark in panel.meta.unpublished_prices.items() if year in years}
+    return replace(panel, meta=replace(panel.meta, unpublished_prices=marks))
 
 
 def _split(compared: ComparedRecords, panels: Sequence[Panel]) -> list[ComparedRecords]:
@@ -194,7 +203,8 @@ class ForecastPart:
         plan = self.plan
         if plan.record:
             return None
-        meta = vars(self.panel.meta) | dict.fromkeys(("excluded", "outside_ages", "lost", "facts"))
+        of_calls = ("excluded", "outside_ages", "lost", "facts", "unpublished_prices")
+        meta = vars(self.panel.meta) | dict.fromkeys(of_calls)
         scenario, facts = repr(plan.draws.scenario), id(self.panel.meta.facts)
         return repr(meta), facts, plan.request, scenario, id(plan.forecaster.calibrator)
 

@@ -87,10 +87,13 @@ def test_a_wrong_call_is_answered_as_alone_and_does_not_touch_the_others(
 def test_calls_read_together_have_the_warnings_of_calls_read_alone(
     forecaster: Forecaster, person: Person
 ) -> None:
-    """Of each kind about records: other units in a whole call, and single persons unlike others."""
+    """Of each kind about records: other units in a whole call, and single persons unlike others.
 
-    def of(person_id: str, *amounts: float) -> dict[str, Any]:
-        history = [{"year": 2022 - i, "earnings": amount} for i, amount in enumerate(amounts)]
+    Years whose price level is an estimate are those of one call, too.
+    """
+
+    def of(person_id: str, *amounts: float, last_year: int = 2022) -> dict[str, Any]:
+        history = [{"year": last_year - i, "earnings": amount} for i, amount in enumerate(amounts)]
         return person(person_id, history=history[::-1])
 
     ordinary = [300_000.0, 290_000.0, 310_000.0, 250_000.0, 280_000.0]
@@ -100,6 +103,7 @@ def test_calls_read_together_have_the_warnings_of_calls_read_alone(
         sent(of("A1", 1.0, 9e6, 1.0, 9e6, 1.0), of("B2", *ordinary)),
         sent(of("Z", *[0.0] * 5, *ordinary)),
         sent(of("B2", *ordinary), of("A1", 3e8, 3e8, 3e8, 3e8, 3e8)),
+        sent(of("A1", *ordinary, last_year=max(forecaster.facts.price_index))),
     ]
     codes = set()
     for call, people in zip(calls, read(forecaster, *calls), strict=True):
@@ -109,7 +113,7 @@ def test_calls_read_together_have_the_warnings_of_calls_read_alone(
         warnings = forecaster.warnings(people.panel, REQUEST, compared=people.compared)
         assert warnings == forecaster.warnings(alone.panel, REQUEST)
         codes |= {warning.code for warning in warnings}
-    assert {"unit", "unlike-training"} <= codes
+    assert {"unit", "unlike-training", "unpublished-prices"} <= codes
 
 
 def parts(forecaster: Forecaster, *persons: dict[str, Any]) -> list[ForecastPart]:
