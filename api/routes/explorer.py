@@ -8,8 +8,7 @@ from pathlib import PurePath
 
 from fastapi import APIRouter, Response
 from saga.api.refusals import refused
-
-from saga.data.facts import shipped_facts
+from saga.api.service import CurrentService
 
 router = APIRouter(include_in_schema=False)
 
@@ -34,9 +33,7 @@ _POLICY = (
 def _read_files() -> dict[str, bytes]:
     """Name -> content of each file of the page."""
     entries = [*_FOLDER.iterdir(), *(_FOLDER / "vendor").iterdir()]
-    content = {e.name: e.read_bytes() for e in entries if PurePath(e.name).suffix in _TYPES}
-    prices = json.dumps(dict(shipped_facts().price_index)).encode()
-    return content | {"price_index.json": prices}
+    return {e.name: e.read_bytes() for e in entries if PurePath(e.name).suffix in _TYPES}
 
 
 _FILES = _read_files()
@@ -46,6 +43,13 @@ _FILES = _read_files()
 async def get_page() -> Response:
     """The page."""
     return _file("explorer.html")
+
+
+@router.get("/explorer/price_index.json")
+async def get_price_index(service: CurrentService) -> Response:
+    """Consumer prices by year, in which the service reads amounts: the page shows them alike."""
+    prices = json.dumps(dict(service.forecaster.facts.price_index))
+    return Response(prices, media_type=_TYPES[".json"])
 
 
 @router.get("/explorer/{name}")

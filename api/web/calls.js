@@ -3,6 +3,7 @@
 import { element } from "./elements.js";
 
 let key = "";
+let bundle = null; // that of the first answer: figures of two bundles must not stand beside one another
 const running = new Map(); // the answer of a computation under way -> what ends it
 
 export const LOADING = "urn:saga:problem:loading"; // the service has started, but cannot answer yet
@@ -59,6 +60,9 @@ export async function callService(path, body, table, signal) {
   }
   const content = await answer.json().catch(() => null);
   if (!answer.ok || !content) throw new CallError(answer.status, content ?? {}); // the page of a proxy is no answer
+  const from = content.provenance?.bundle ?? content.bundle;
+  if (from) bundle ??= from;
+  if (from && from !== bundle) throw new CallError(0, { title: "The service has another bundle since this page was loaded. Load the page again." });
   for (const warning of content.warnings ?? []) warning.message = warning.message.replace(MAPPING, "");
   return content;
 }

@@ -146,6 +146,7 @@ class AdaptiveRecipe(Recipe):
 
     state: AdaptiveState
     record: bool
+    ledger: str  # `Ledger.identity`
     url: str = field(repr=False)
     key: Path | None = None
     holder: str = COMMON
@@ -191,25 +192,34 @@ class AdaptiveRecipe(Recipe):
             **vars(recipe),
             state=state or INITIAL_STATE,
             record=record,
+            ledger=ledger.identity,
             url=url,
             key=key,
             holder=holder,
         )
 
     def describe(self) -> dict[str, Any]:
-        """Everything on which the rows depend: the recipe and the state, not the URL."""
-        return {**super().describe(), "adaptive": self.state.identity(), "record": self.record}
+        """Everything on which the rows depend, and the ledger that they are entered in.
+
+        The ledger is known by its key, because its URL may change.
+        """
+        return {
+            **super().describe(),
+            "adaptive": self.state.identity(),
+            "record": self.record,
+            "ledger": self.ledger if self.record else None,
+        }
 
     def open(self) -> ProductComputation:
         """Load the bundle and, to record, connect to the ledger."""
         forecaster = self.forecaster()
-        adapted = AdaptedForecaster.of(forecaster, self.state)
+        recipe, adapted = self.opened(forecaster), AdaptedForecaster.of(forecaster, self.state)
         if not self.record:
-            return ProductComputation(self, forecaster, adapted)
-        adapted.check_recordable(self.request, self.draws)
+            return ProductComputation(recipe, forecaster, adapted)
+        adapted.check_recordable(recipe.request, recipe.draws)
         ledger = open_ledger(self.url, self.key, Actor(self.holder))
 
         def enter(issued: Sequence[IssuedInterval]) -> None:
             ledger.record(forecaster.bundle.digest, issued)
 
-        return ProductComputation(self, forecaster, adapted, enter)
+        return ProductComputation(recipe, forecaster, adapted, enter)

@@ -113,6 +113,11 @@ class Ledger:
         part._actor = actor
         return part
 
+    @property
+    def identity(self) -> str:
+        """What tells the part of this holder from other parts and from those of other keys."""
+        return self._key.keyed_hash("part", self._actor.holder).hex()
+
     def close(self) -> None:
         """Close all connections."""
         self._database.close()

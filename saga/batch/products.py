@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from saga.bundle import Bundle
 from saga.data.facts import open_facts
@@ -90,8 +90,14 @@ class Recipe:
         )
 
     def open(self) -> ProductComputation:
-        """The computation of the recipe, with its bundle loaded."""
-        return ProductComputation(self, self.forecaster())
+        """The computation of the recipe, with its bundle and scenario loaded."""
+        forecaster = self.forecaster()
+        return ProductComputation(self.opened(forecaster), forecaster)
+
+    def opened(self, forecaster: Forecaster) -> Self:
+        """The recipe with the scenario itself: a file may change while partitions are computed."""
+        scenario = forecaster.scenario(self.draws.scenario)
+        return replace(self, draws=replace(self.draws, scenario=scenario))
 
 
 class ProductComputation:

@@ -43,6 +43,17 @@ def test_modules_import_files_that_the_service_has(service: Running) -> None:
             assert service.client.get(f"/explorer/{name}").status_code == 200
 
 
+def test_the_page_has_the_prices_by_which_the_service_reads(
+    start: Start, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    """Else a chart would have the record in other money than the forecast."""
+    own, row = tmp_path / "own.csv", "consumer_price_index,2025,430.0,1980 = 100,V,office"
+    own.write_text(f"series,year,value,unit,mark,source\n{row}\n")
+    with start(Settings(bundle=tiny_bundle, threads=1, facts=own)) as running:
+        prices = running.client.get("/explorer/price_index.json").json()
+    assert prices["2025"] == 430.0
+
+
 @pytest.mark.parametrize("name", ["nothing.js", "..%2f..%2fapp.py", "explorer.html%00", "vendor"])
 def test_other_files_are_not_served(service: Running, name: str) -> None:
     answer = service.client.get(f"/explorer/{name}")

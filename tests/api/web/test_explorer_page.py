@@ -557,6 +557,21 @@ def test_back_from_an_error_is_the_forecast_before_it(
     page.wait_for_selector("#who:text('Student')")
 
 
+def test_a_figure_of_another_bundle_is_not_shown(sent: tuple[Page, list[dict[str, Any]]]) -> None:
+    """The service may be started anew beside an open page; a panel's figures are kept there."""
+    page, _ = sent
+
+    def replaced(route: Route) -> None:
+        answer = route.fetch()
+        content = answer.json()
+        content["provenance"]["bundle"] = "f" * 64
+        route.fulfill(response=answer, json=content)
+
+    page.route("**/v1/forecasts", replaced)
+    press(page)
+    page.wait_for_selector("#problem p:text('another bundle')")
+
+
 @pytest.mark.parametrize("call", ["forecasts", "lifetimes"])
 def test_an_edit_during_a_computation_is_said(
     sent: tuple[Page, list[dict[str, Any]]], call: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -182,11 +183,28 @@ def test_a_run_cannot_continue_under_another_ledger_or_without_one(
 ) -> None:
     source, out = one_year_later(people, tmp_path), tmp_path / "out"
     run_batch(source, out, tiny_bundle, url)
-    with pytest.raises(UsageError, match="adaptive differ"):
+    with pytest.raises(UsageError, match="adaptive, ledger differ"):
         run_batch(source, out, tiny_bundle, f"sqlite:///{tmp_path / 'other.sqlite'}")
     recipe = Recipe(tiny_bundle, REQUEST, DRAWS)
-    with pytest.raises(UsageError, match="adaptive, record differ"):
+    with pytest.raises(UsageError, match="adaptive, ledger, record differ"):
         score(Source(source, prices=2022), out, recipe, persons_per_partition=6)
+
+
+def test_a_run_that_one_ledger_has_is_not_complete_for_another_or_another_holder(
+    people: Path, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    """Both ledgers are empty, so thresholds are the same; but the second would stay without."""
+    out, recipe = tmp_path / "out", Recipe(tiny_bundle, REQUEST, DRAWS)
+    for name, holder, refused in (
+        ("one", "common", None),
+        ("other", "common", "ledger differ"),
+        ("one", "office", "ledger differ"),
+        ("one", "common", None),
+    ):
+        url = f"sqlite:///{tmp_path / name}.sqlite"
+        of_holder = AdaptiveRecipe.of(recipe, out, url=url, key=None, record=True, holder=holder)
+        with pytest.raises(UsageError, match=refused) if refused else nullcontext():
+            score(Source(people, prices=2022), out, of_holder)
 
 
 def test_an_error_about_recording_is_raised_before_any_work(

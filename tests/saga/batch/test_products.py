@@ -24,7 +24,7 @@ from saga.data.panel import Panel
 from saga.data.reading import Source, read_panel
 from saga.errors import BundleError, InputError, UsageError
 from saga.files import atomic
-from saga.requests import ForecastRequest
+from saga.requests import Draws, ForecastRequest
 from tests.command_line import answer, refusal
 from tests.saga.batch.run_files import await_persons, files_of, start_score
 
@@ -366,3 +366,20 @@ def test_a_bundle_that_is_replaced_while_workers_start_is_refused(
     with pytest.raises(UsageError, match="another run: bundle differ"):
         score(people, tmp_path / "out", recipe, progress=replace_bundle)
     assert not list((tmp_path / "out").glob("part-*"))
+
+
+def test_a_scenario_file_that_changes_during_a_run_changes_no_later_part(
+    people: Path, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    file, header = tmp_path / "scenario.csv", "year,unemployment,real_wage_growth,inflation\n"
+    recipe = Recipe(tiny_bundle, ForecastRequest((1, 2)), Draws(25, scenario=file))
+    years = range(2015, 2030)
+    for folder, later in (("whole", 0.03), ("changed", -0.05)):
+        file.write_text(header + "".join(f"{year},.08,.03,.02\n" for year in years))
+
+        def change(done: int, _: int, growth: float = later) -> None:
+            if done:
+                file.write_text(header + "".join(f"{year},.08,{growth},.02\n" for year in years))
+
+        score(people, tmp_path / folder, recipe, persons_per_partition=4, progress=change)
+    assert _read(tmp_path / "changed").equals(_read(tmp_path / "whole"))
