@@ -15,7 +15,7 @@ from saga.api.settings import Settings
 
 from saga.data.reading import read_panel
 from saga.forecast_checks import find_ineligible
-from tests.conftest import Running
+from tests.conftest import Running, Start
 
 WEB = Path(__file__).resolve().parents[2] / "api" / "web"
 
