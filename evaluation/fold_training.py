@@ -21,6 +21,7 @@ from saga.data.split import Shares, persons_of
 from saga.files.atomic import digest_json
 from saga.files.bundle_folder import MANIFEST
 from saga.requests import RolloutName
+from saga.version import current_version
 
 # Shares of the persons outside a fold; the test persons are those of the fold.
 SHARES: Shares = {"train": 0.8, "validation": 0.1, "calibration": 0.1, "test": 0.0}
@@ -75,7 +76,7 @@ class FoldTraining:
         A finished bundle of the same persons and settings is reused, and an interrupted training is
         continued.
         """
-        inputs = [self.settings(panel), panel.digest, seed, until]
+        inputs = [self.settings(panel), panel.digest, seed, until, current_version()]
         path = folder / f"without-fold-{fold}-{digest_json(inputs)[:12]}"
         if not (path / MANIFEST).is_file():
             run = path.with_name(path.name + ".run")

@@ -73,6 +73,7 @@ from saga.model import Saga
 from saga.simulation.matmul import has_matrix_units
 from saga.simulation.pool import single_threaded
 from saga.training_records import TrainingRecords
+from saga.version import current_version
 
 _MAX_AVERAGED_STEPS = 1_000  # over which weights are averaged
 _Tensors = tuple[Tensor, ...] | list[Tensor]
@@ -127,6 +128,7 @@ def run_settings(
         **described_salt(panel),
         "source": None if source is None else source.digest,
         "also": [further.digest for further in also],
+        "code": current_version(),
     }
 
 

@@ -35,6 +35,7 @@ from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.pages.layout import render_page, write_page
 from saga.schema import CATEGORICAL
+from saga.version import current_version
 
 PAGE = "audit.html"
 _HEADING = "## Audit"
@@ -108,6 +109,7 @@ def audit_bundle(
             "panel": panel.digest,
             "seed": options.seed,
             "persons": len(persons),
+            "code": current_version(),
         },
     )
     if run.differing_settings():

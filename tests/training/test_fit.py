@@ -135,7 +135,7 @@ def test_a_checkpoint_for_which_there_is_no_room_leaves_those_before(
 
 
 def test_a_run_is_resumed_with_the_settings_that_it_was_started_with(
-    panel: Panel, tmp_path: Path
+    panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one that was stopped before its first checkpoint; a run that never began is none."""
     settings: dict[str, Any] = {"panel": panel, "config": CONFIG, "seed": 3}
@@ -152,6 +152,10 @@ def test_a_run_is_resumed_with_the_settings_that_it_was_started_with(
     for name, value in changed.items():
         with pytest.raises(UsageError, match=rf"different settings: .*{name}"):
             train(out=tmp_path / "b", run=RESUMED, **settings | {name: value})
+    with monkeypatch.context() as patch:
+        patch.setattr("saga.training.fit.current_version", lambda: "another")
+        with pytest.raises(UsageError, match="different settings: code"):
+            train(out=tmp_path / "b", run=RESUMED, **settings)
     short = settings | {"config": CONFIG}
     assert train(out=tmp_path / "b", run=RESUMED, **short).metrics["training"]["steps"] == 30
 
