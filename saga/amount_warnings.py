@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from saga.data.panel import Panel
 from saga.features.training_reference import LEVELS, ComparedRecords, TrainingReference
+from saga.features.units import Units
 from saga.forecast_warnings import ForecastWarning, warn_about
 from saga.schema import MONEY
 
@@ -35,6 +37,8 @@ _STEADY = 0.05  # share of training persons whose earnings vary less between yea
 _MAX_YEAR_RATIO = 1_000  # about 300 million SEK a year
 _MAX_LEAP, _HIGH = 100, 30  # times the person's own median, and what is typical at that age
 _MIN_COLUMN_RATIO = 30.0  # other columns than earnings differ more between panels
+# Growth a year of real earnings at equal age: no real panel of so many persons has as much.
+_FAST_GROWTH, _MIN_PERSONS = 0.05, 200
 
 
 def about_amounts(
@@ -50,6 +54,27 @@ def about_amounts(
     if not any(warning.column == "earnings" for warning in wrong_units):
         yield from _wrong_years(panel, compared)
     yield from _unlike_training(panel, reference, compared.properties)
+
+
+def about_growth(panel: Panel) -> Iterator[ForecastWarning]:
+    """That earnings grow as amounts in the prices of each year do, which were said to be real."""
+    rows = panel.frame.filter(pl.col("earnings") > 0)
+    year = rows["year"].to_numpy()
+    if panel.n_persons < _MIN_PERSONS or len(np.unique(year)) < 2:
+        return
+    logs, age = np.log(rows["earnings"].to_numpy()), year - rows["birth_year"].to_numpy()
+    by_year = Units.fit(logs, age, year, longest=1).years
+    growth = math.expm1((by_year[-1] - by_year[0]) / (len(by_year) - 1))
+    if growth > _FAST_GROWTH:
+        yield ForecastWarning(
+            "unit",
+            f"Typical earnings at equal age grow by {growth:.1%} a year in prices of "
+            f"{panel.meta.price_year}, and real earnings hardly ever do. If the amounts are in the "
+            "prices of each year, leave --prices out, or for another currency give its price index "
+            "as `deflator` in a mapping.",
+            column="earnings",
+            option="prices",
+        )
 
 
 def _wrong_years(panel: Panel, compared: ComparedRecords) -> list[ForecastWarning]:

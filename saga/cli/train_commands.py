@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import SplitReading, command_line, refuse_options
+from saga.cli.inputs import SplitReading, command_line, refuse_options, show_warnings
 from saga.errors import UsageError
 from saga.requests import Draws
 
@@ -78,6 +78,7 @@ def train(
         saga train --panel panel.csv --folds 5 --out bundles/ours  # from few persons
         saga train --final bundles/ours --panel panel.csv --out final  # from every person
     """
+    from saga.amount_warnings import about_growth
     from saga.data.origins import cut, require_trainable
     from saga.data.split import SPLIT_SHARES, parse_shares, persons_of, salted_beside
     from saga.macro.history import histories_of
@@ -93,6 +94,7 @@ def train(
     # Refused before the libraries of training are loaded: that takes seconds.
     require_trainable(persons if until is None else cut(persons, until))
     histories_of(persons)
+    warnings = show_warnings(list(about_growth(persons)))
     persons = salted_beside(persons, out)
 
     from saga.bundle import PROMISE, Bundle
@@ -156,6 +158,7 @@ def train(
         "bundle": bundle.digest,
         "parameters": bundle.parameters,
         **bundle.metrics["training"],
+        "warnings": warnings,
         **({} if privacy is None else {PROMISE: bundle.config[PROMISE]}),
     }
     console.result(

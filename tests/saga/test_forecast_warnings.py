@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from scipy.stats import binom
 
+from saga.amount_warnings import about_growth
 from saga.data.panel import Panel
 from saga.features.calendar import Calendar
 from saga.features.training_reference import TrainingReference
@@ -180,6 +181,17 @@ def test_few_persons_of_a_register_rarely_cause_a_unit_warning(
         drawn = register_panel.only(rng.choice(persons, n, replace=False).tolist())
         warned += any(w.code == "unit" and w.column == "earnings" for w in warn(drawn, register))
     assert warned <= binom.ppf(0.999, groups, 0.006)
+
+
+def test_amounts_of_each_year_that_were_said_to_be_real_are_doubted(register_panel: Panel) -> None:
+    """Of few persons the growth is not known well enough."""
+    real = register_panel.only(register_panel.persons()[:400])
+    inflated = pl.col("earnings") * 1.06 ** (pl.col("year") - 1990)
+    nominal = real.with_frame(real.frame.with_columns(inflated))
+    assert not list(about_growth(real))
+    (warning,) = about_growth(nominal)
+    assert "leave --prices out" in warning.message
+    assert not list(about_growth(nominal.only(nominal.persons()[:100])))
 
 
 def test_a_wrong_unit_of_one_column_is_about_that_column(reference: TrainingReference) -> None:
