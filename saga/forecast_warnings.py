@@ -35,6 +35,7 @@ WarningCode = Literal[
     "beyond-span",
     "seen-years",
     "mixed-origins",
+    "all-suppressed",
     "macro-ends",
     "unpublished-prices",
     "unpublished-tax",

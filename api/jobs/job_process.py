@@ -133,12 +133,12 @@ def _tabulate(
     panel, rules = source.read(), DisclosureRules()
     facts = open_facts(settings.facts)
     population = population_of(scored, panel, request, None, facts, *of_reference)
-    table = make_tables(population, request, rules, transition_years=None).statistics
+    tables = make_tables(population, request, rules, transition_years=None)
     provenance = population.provenance(request, rules)
     warnings = [w for run in (scored, *of_reference) for w in run.totals["warnings"]]
-    warnings += warning_dicts(population.warnings(request, rules))
+    warnings += warning_dicts([*population.warnings(request, rules), *tables.warnings(rules)])
     provenance |= {"warnings": [w for i, w in enumerate(warnings) if w not in warnings[:i]]}
-    content = encode_table(table, PARQUET, provenance)
+    content = encode_table(tables.statistics, PARQUET, provenance)
     commit(folder.result, lambda path: path.write_bytes(content))
     _delete_run(folder.out)
 

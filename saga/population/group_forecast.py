@@ -88,7 +88,11 @@ def tabulate(
     of_groups = replace(
         paths,
         table=tables.statistics,
-        warnings=(*paths.warnings, *population.warnings(request, rules)),
+        warnings=(
+            *paths.warnings,
+            *population.warnings(request, rules),
+            *tables.warnings(rules),
+        ),
         provenance=population.provenance(request, rules),
     )
     return GroupForecasts(**vars(of_groups))

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from saga.arrays import Bools, Floats
 from saga.errors import UsageError
+from saga.forecast_warnings import ForecastWarning
 from saga.group_statistics import (
     ALL_STATISTICS,
     GROUP_STATISTICS,
@@ -71,6 +72,16 @@ class PolicyTables:
         """The events and their chances; None for one of a suppressed group."""
         rows = self.statistics.filter(statistic="chance").iter_rows(named=True)
         return {row["event"]: row["value"] for row in rows}
+
+    def warnings(self, rules: DisclosureRules) -> list[ForecastWarning]:
+        """That no value is published, if it is so."""
+        if not self.statistics["suppressed"].all():
+            return []
+        message = (
+            f"All values are suppressed: groups have fewer than {rules.minimum} persons, or few "
+            "have most of their earnings. Send more persons, or choose fewer groups."
+        )
+        return [ForecastWarning("all-suppressed", message)]
 
 
 def make_tables(

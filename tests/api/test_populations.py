@@ -39,8 +39,14 @@ def test_groups_under_ten_persons_and_what_reveals_them_are_hidden(
     assert few.filter(sex="male")["suppressed"].all()
     numbers = hidden.select("value", "^.*_90$", "^sd_.*$", "mc_error")
     assert numbers.null_count().sum_horizontal().item() == hidden.height * len(numbers.columns)
-    nobody = _groups(service, _body(person, 3, 3))
-    assert nobody["suppressed"].all()
+    assert _groups(service, _body(person, 3, 3))["suppressed"].all()
+
+
+def test_a_table_without_a_published_value_says_so(service: Running, person: Person) -> None:
+    for women, told in ((3, True), (12, False)):
+        answer = service.client.post("/v1/populations", json=_body(person, women, women))
+        codes = {warning["code"] for warning in answer.json()["warnings"]}
+        assert ("all-suppressed" in codes) == told
 
 
 def test_an_own_column_has_the_weights_of_a_sample(service: Running, person: Person) -> None:
