@@ -119,6 +119,7 @@ class Contest:
             "split": options.split,
             "until": self.sample.until,
         }
+        self.record = {**self.provenance, "panel_digest": panel.digest}
 
     def bundle(self, forecaster: Forecaster, name: str = "saga") -> LazyContestant:
         """The bundle as a contestant. UsageError if it has learnt from every person."""
@@ -213,7 +214,7 @@ class Contest:
             tables["lifetimes"] = lifetime_table(scored.lifetimes, task.reach)
         if scored.estimates:
             tables["estimates"] = pl.concat(scored.estimates)
-        write_results(tables, out, {**(provenance or {}), **self.provenance})
+        write_results(tables, out, {**(provenance or {}), **self.record})
         return tables["metrics"]
 
     def score(

@@ -123,7 +123,7 @@ def evaluate_folds(
         if notice:
             notice(_time_left(of_fold, sample, time.monotonic() - started, k + 1, n_folds))
     tables = score_tables(scored, list(contest_options.horizons))
-    record = {**contest.provenance, "split": "folds", "folds": n_folds}
+    record = {**contest.record, "split": "folds", "folds": n_folds}
     if training is not None:
         record |= {"bundle": digest_json(bundles), "bundles": bundles, **training.settings(panel)}
     write_results(tables, out, record)

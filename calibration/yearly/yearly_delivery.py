@@ -64,8 +64,9 @@ def write_delivery(ledger: Ledger, bundle: Bundle, out: Path) -> dict[str, Any]:
     """
     years = diagnose_years(ledger.settled(bundle.digest, HORIZONS))
     values = _report_values(ledger, bundle, years)
+    provenance = {name: values[name] for name in ("bundle", "adaptive", "settled", "waiting")}
     with new_files(out) as unfinished:
-        write_table(years, unfinished / TABLE, {"bundle": bundle.digest})
+        write_table(years, unfinished / TABLE, provenance)
         write_page(unfinished / PAGE, render_delivery(years, values))
         commit_json(unfinished / REPORT, values)
     return values

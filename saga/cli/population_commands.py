@@ -118,7 +118,8 @@ def tables(
         results = replace(results, dynamics=careers)
     warnings = show_warnings(population.warnings(request, rules))
     provenance = population.provenance(request, rules)
-    provenance |= {"warnings": warnings, "code_version": current_version()}
+    provenance |= {**_inputs(people, weights), "warnings": warnings}
+    provenance["code_version"] = current_version()
     write_files(results, out, provenance)
     n_cells, n_hidden = results.statistics.height, results.statistics["suppressed"].sum()
     years = table_years(results.statistics)
@@ -228,7 +229,8 @@ def align(
 
     check_new_folder(out)
     run, official = ScoredPaths(scored), read_targets(targets, of_residents=residents)
-    persons, n_others = read_persons(run, _read(run, panel, reading), official.groups, weights)
+    people = _read(run, panel, reading)
+    persons, n_others = read_persons(run, people, official.groups, weights)
     if n_others:
         console.note(f"Warning: the weights of {n_others:,} persons change nothing: no paths.")
     settings: dict[str, object] = {
@@ -237,6 +239,7 @@ def align(
         "groups": list(official.groups),
         "weighted": weights is not None,
         "residents": residents,
+        **_inputs(people, weights),
     }
     with new_folder(out) as folder:
         if method == "adjust":
@@ -263,6 +266,14 @@ def align(
         {"out": out, **settings, "factors": [lowest, highest], "outside_90": outside},
         as_json=as_json,
     )
+
+
+def _inputs(people: Panel | None, weights: str | None) -> dict[str, object]:
+    """The digests of what tables need beside the paths, which provenance names."""
+    from saga.files.folders import open_file
+
+    of_weights = None if weights is None else open_file(weights).digest()
+    return {"panel_digest": people and people.digest, "weights_digest": of_weights}
 
 
 def _parse_dominance(text: str) -> tuple[int, float]:

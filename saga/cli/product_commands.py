@@ -207,7 +207,12 @@ def _make(
     else:
         _note_missing_intervals(result)
     details["warnings"] = show_warnings(result.warnings)
-    provenance = {**result.provenance, "panel": meta.panel_id, "warnings": details["warnings"]}
+    provenance = {
+        **result.provenance,
+        "panel": meta.panel_id,
+        "panel_digest": panel.digest,
+        "warnings": details["warnings"],
+    }
     write_output(result.table, out, provenance)
     unit = f"{provenance['currency']} of {provenance['price_year']}"
     if basis := provenance.get("basis"):

@@ -16,6 +16,7 @@ from saga.arrays import Bools, Floats
 from saga.data.facts import Facts
 from saga.data.panel import Panel
 from saga.errors import UsageError
+from saga.files.atomic import digest_json
 from saga.files.data_frames import Rows
 from saga.forecast_warnings import ForecastWarning
 from saga.group_statistics import COMPARISONS, GROUP_STATISTICS
@@ -110,7 +111,7 @@ class Population:
             **({"tax_rule": self.tax.describe()} if self.tax else {}),
             **({"rule": self.law.rule.describe()} if self.law else {}),
             **({"vintages": self.model_error.describe()} if self.model_error else {}),
-            **({"inflow": joined} if joined else {}),
+            **({"inflow": joined, "inflow_digest": digest_json(request.inflow)} if joined else {}),
             **({"reference": {k: other[k] for k in OF_SCENARIO if k in other}} if other else {}),
             "rules": rules.describe(),
         }

@@ -93,7 +93,8 @@ def test_proper_scores_rank_the_exact_forecaster_first(table: pl.DataFrame, wron
 def test_the_table_has_the_agreed_columns_and_metrics_and_its_provenance(
     random_walk: Make, tmp_path: Path
 ) -> None:
-    metrics = Contest(random_walk(300), ContestOptions(horizons=(1,), n_paths=10)).run(
+    panel = random_walk(300)
+    metrics = Contest(panel, ContestOptions(horizons=(1,), n_paths=10)).run(
         [Walker("exact")], tmp_path, provenance={"bundle": "abc"}
     )
     assert metrics.columns[:8] == [
@@ -110,7 +111,8 @@ def test_the_table_has_the_agreed_columns_and_metrics_and_its_provenance(
     written_metrics = pl.read_parquet(tmp_path / "metrics.parquet")
     assert written_metrics.equals(hide_small_cells(metrics))
     assert written_metrics.filter(pl.col("n").is_between(1, 9)).is_empty()
-    assert read_provenance(tmp_path / "metrics.parquet")["bundle"] == "abc"
+    made_from = read_provenance(tmp_path / "metrics.parquet")
+    assert (made_from["bundle"], made_from["panel_digest"]) == ("abc", panel.digest)
     written = {
         "metrics.parquet",
         "comparisons.parquet",

@@ -12,11 +12,13 @@ from saga.calibration.adaptive.delivery import apply_delivery
 from saga.calibration.adaptive.ledger import Ledger, open_ledger
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
 from saga.calibration.yearly import yearly_delivery
+from saga.calibration.yearly.yearly_delivery import TABLE
 
 from saga.bundle import Bundle
 from saga.data.origins import cut, without_later_exits
 from saga.data.panel import Panel
 from saga.errors import InputError, UsageError
+from saga.files.tables import read_provenance
 from tests import command_line
 
 N_PERSONS = 40
@@ -152,7 +154,8 @@ def test_deliveries_settle_diagnose_and_recommend_and_a_repetition_changes_nothi
     assert (code, report["adaptive"]["through"]) == (0, 2019)
     assert report["outcomes"]["new"] == report["settled"]
     before = written(tmp_path)
-    years = pl.read_parquet(tmp_path / "pages" / "years.parquet").filter(group="all")
+    assert read_provenance(tmp_path / "pages" / TABLE)["adaptive"] == report["adaptive"]
+    years = pl.read_parquet(tmp_path / "pages" / TABLE).filter(group="all")
     (row,) = years.to_dicts()
     assert (row["year"], row["horizon"], row["persons"]) == (2019, 1, report["settled"])
     assert row["covered"] + row["below"] + row["above"] == pytest.approx(1)

@@ -23,6 +23,7 @@ from saga.cli import console
 from saga.cli.inputs import show_warnings
 from saga.cli.product_commands import headings_of
 from saga.conformal.families.set_family import SMALLEST_AMOUNT
+from saga.data.reading import read_panel
 from saga.files.tables import read_provenance
 from saga.forecast_warnings import ForecastWarning
 from saga.states.codes import COLUMNS
@@ -78,6 +79,7 @@ def test_forecast_writes_the_table_with_its_provenance(
     told = json.loads(result.stdout)  # nothing but one JSON object
     assert told["rows"] == pl.read_parquet(tmp_path / "f.parquet").height == 8
     assert told["provenance"] == read_provenance(tmp_path / "f.parquet")
+    assert told["provenance"]["panel_digest"] == read_panel(people).digest
     assert told["warnings"] == told["provenance"]["warnings"]
     assert {w["code"] for w in told["warnings"]} >= {"simulated-people", "no-effect"}
     assert "number of paths has no effect" in error_text(result)

@@ -292,7 +292,7 @@ def test_all_formats_have_the_same_numbers_and_no_hidden_one(
     assert re.search(r"Sum of earnings, [a-z]+ SEK of 2022", page)
     provenance = json.loads((out / "provenance.json").read_text())
     assert provenance["rules"]["minimum"] == 10
-    assert len(provenance["scored"]) == 64
+    assert len(provenance["scored"]) == len(provenance["panel_digest"]) == 64
 
 
 def test_a_table_whose_column_has_no_value_is_written_for_stata_too(tmp_path: Path) -> None:
@@ -504,6 +504,8 @@ def test_only_persons_with_weights_are_a_sample(scored: Path, panel: Path, tmp_p
     assert these["sd_persons"] == 0 < population["sd_persons"]
     assert population["sd_paths"] == pytest.approx(these["sd_paths"] / 50**0.5, abs=1)
     assert population["sd_economy"] == these["sd_economy"]
+    provenance = json.loads((tmp_path / "sample" / "provenance.json").read_text())
+    assert provenance["weights_digest"] == digest_file(weights)
 
 
 @pytest.mark.parametrize(
