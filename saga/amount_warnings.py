@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.data.panel import Panel
+from saga.errors import InputError
 from saga.features.training_reference import LEVELS, ComparedRecords, TrainingReference
 from saga.features.units import Units
 from saga.forecast_warnings import ForecastWarning, warn_about
@@ -54,6 +55,26 @@ def about_amounts(
     if not any(warning.column == "earnings" for warning in wrong_units):
         yield from _wrong_years(panel, compared)
     yield from _unlike_training(panel, reference, compared.properties)
+
+
+def require_unit(panel: Panel, reference: TrainingReference | None) -> None:
+    """Raise InputError if the earnings are in another unit than those of training.
+
+    They would be outcomes, which move intervals.
+    """
+    if reference is None:
+        return
+    compared = reference.compare(panel)
+    few_are_rare = _are_rare(compared.properties, reference.quantiles)
+    for warning in _wrong_units(panel, reference, compared.relative_logs, few_are_rare):
+        if warning.column == "earnings":
+            raise InputError.of(
+                "The earnings are no outcomes of the bundle's forecasts.",
+                "unit",
+                warning.message.rstrip("."),
+                "Give amounts in the money of the training",
+                column="earnings",
+            )
 
 
 def about_growth(panel: Panel) -> Iterator[ForecastWarning]:

@@ -18,6 +18,7 @@ from saga.calibration.adaptive.issued_intervals import (
 from saga.calibration.adaptive.ledger import Ledger, RecordCounts
 from saga.calibration.adaptive.outcome_entries import SettlementReport
 
+from saga.amount_warnings import require_unit
 from saga.data.origins import Origins, history, last_year, origins_at, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import persons_of, shares_of
@@ -100,6 +101,7 @@ def apply_delivery(
         )
     # Checks the money before anything is settled.
     check_panel(history(people, newest), split.transforms)
+    require_unit(people, split.transforms.reference)
     finished = ledger.delivered_until(digest)
     if finished is not None and not ledger.with_issued_intervals(panel.persons()):
         raise InputError.of(

@@ -15,6 +15,7 @@ from saga.calibration.fit.drift import fit_drift
 from saga.calibration.fit.maps import MIN_MAP_PERSONS
 from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 
+from saga.amount_warnings import require_unit
 from saga.bundle import Bundle, replace_parts
 from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping
@@ -139,6 +140,7 @@ def calibrate_bundle(
     sample = _draw_sample(
         panel, options, forecaster.bundle, several=method.by_group and target is None
     )
+    require_unit(sample.people, forecaster.transforms.reference)
     realised = forecaster.realised_macro(panel, sample.end)
     forecasts = _Forecasts(forecaster, realised, options, progress)
     summary: dict[str, Any] = {

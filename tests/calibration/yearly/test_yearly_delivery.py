@@ -11,6 +11,7 @@ import pytest
 from saga.calibration.adaptive.delivery import apply_delivery
 from saga.calibration.adaptive.ledger import Ledger, open_ledger
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
+from saga.calibration.fit.bundle_calibration import calibrate_bundle
 from saga.calibration.yearly import yearly_delivery
 from saga.calibration.yearly.yearly_delivery import TABLE
 
@@ -74,6 +75,20 @@ def test_a_delivery_issues_the_spans_that_are_asked_for_and_needs_the_same_perso
     other = last.with_frame(last.frame.with_columns(pl.format("{}.0", "person_id")))
     with pytest.raises(InputError, match="was forecast in an earlier delivery"):
         apply_delivery(tiny_bundle, other, ledger, since=2020, n_persons=N_PERSONS)
+
+
+def test_amounts_in_another_unit_are_no_outcomes(
+    tiny_bundle: Path, register_panel: Panel, tmp_path: Path
+) -> None:
+    """They would move intervals for ever, or be those of the calibration."""
+    ledger = Ledger(f"sqlite:///{tmp_path / 'unit.sqlite'}", PseudonymKey(b"k" * 32))
+    last = delivery(register_panel, 2020)
+    thousands = last.with_frame(last.frame.with_columns(pl.col("earnings") / 1000))
+    with pytest.raises(InputError, match="If they are thousands"):
+        apply_delivery(tiny_bundle, thousands, ledger, n_persons=N_PERSONS)
+    assert ledger.delivered_until(Bundle.load(tiny_bundle).digest) is None
+    with pytest.raises(InputError, match="If they are thousands"):
+        calibrate_bundle(tiny_bundle, thousands, out=tmp_path / "calibrated")
 
 
 def test_the_command_reports_and_fails_if_the_delivery_contradicts_an_earlier_one(
