@@ -213,7 +213,7 @@ class AdaptiveRecipe(Recipe):
     def open(self) -> ProductComputation:
         """Load the bundle and, to record, connect to the ledger."""
         forecaster = self.forecaster()
-        recipe, adapted = self.opened(forecaster), AdaptedForecaster.of(forecaster, self.state)
+        recipe, adapted = self._opened(forecaster), AdaptedForecaster.of(forecaster, self.state)
         if not self.record:
             return ProductComputation(recipe, forecaster, adapted)
         adapted.check_recordable(recipe.request, recipe.draws)

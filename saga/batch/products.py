@@ -92,9 +92,9 @@ class Recipe:
     def open(self) -> ProductComputation:
         """The computation of the recipe, with its bundle and scenario loaded."""
         forecaster = self.forecaster()
-        return ProductComputation(self.opened(forecaster), forecaster)
+        return ProductComputation(self._opened(forecaster), forecaster)
 
-    def opened(self, forecaster: Forecaster) -> Self:
+    def _opened(self, forecaster: Forecaster) -> Self:
         """The recipe with the scenario itself: a file may change while partitions are computed."""
         scenario = forecaster.scenario(self.draws.scenario)
         return replace(self, draws=replace(self.draws, scenario=scenario))
