@@ -78,7 +78,7 @@ def require_unit(panel: Panel, reference: TrainingReference | None) -> None:
 
 
 def about_growth(panel: Panel) -> Iterator[ForecastWarning]:
-    """That earnings grow as amounts in the prices of each year do, which were said to be real."""
+    """That earnings grow as amounts in the prices of each year do, though they should be real."""
     rows = panel.frame.filter(pl.col("earnings") > 0)
     year = rows["year"].to_numpy()
     if panel.n_persons < _MIN_PERSONS or len(np.unique(year)) < 2:
@@ -90,9 +90,9 @@ def about_growth(panel: Panel) -> Iterator[ForecastWarning]:
         yield ForecastWarning(
             "unit",
             f"Typical earnings at equal age grow by {growth:.1%} a year in prices of "
-            f"{panel.meta.price_year}, and real earnings hardly ever do. If the amounts are in the "
-            "prices of each year, leave --prices out, or for another currency give its price index "
-            "as `deflator` in a mapping.",
+            f"{panel.meta.price_year}, and real earnings hardly ever do. Amounts in the prices of "
+            "each year need a price index: leave --prices out, or for another currency name its "
+            "index as `deflator` in a mapping. If there is one, check it.",
             column="earnings",
             option="prices",
         )
