@@ -146,6 +146,5 @@ def test_the_calls_of_others_are_answered_between_the_persons_of_few_paths(
     """A thousand persons took six seconds, however few their paths."""
     before = _pieces(service)
     body = {"persons": _body(person, 100, 30)["persons"], "paths": 2, "to_age": 50}
-    for path in ("/v1/lifetimes", "/v1/populations"):
-        assert service.client.post(path, json=body).status_code == 200
-    assert _pieces(service) - before >= 3 + 4
+    assert service.client.post("/v1/lifetimes", json=body).status_code == 200
+    assert _pieces(service) - before >= 3
