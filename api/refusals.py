@@ -80,6 +80,13 @@ REFUSALS: dict[str, Refusal] = {
         "Ask for fewer groups, paths or persons, or send a job",
         rule="max-work",
     ),
+    "max-job-cells": Refusal(
+        BudgetError,
+        "Too many groups for one job",
+        "{cells} groups and comparisons a year are too many; at most {limit}",
+        "Ask for fewer groups",
+        rule="max-work",
+    ),
     "no-columns": Refusal(
         InputError,
         "The table has no columns of a panel",

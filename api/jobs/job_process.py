@@ -59,6 +59,7 @@ from saga.schema import MIN_AGE
 
 _BYTES_A_PATH_YEAR, _BYTES_A_ROW = 10, 1_000  # on disk, in the parts and the merged file together
 _NICENESS = 10  # calls that wait for an answer go first
+_MAX_CELLS = 20_000  # of a year; each takes some milliseconds
 _PREDECESSOR_SECONDS = 60.0  # longest wait for a process that computed the job before
 
 
@@ -94,7 +95,7 @@ def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[
     runs = {folder.out: recipe}
     if isinstance(request, PopulationRequest):
         # The panel is read again for the tables: meanwhile it would take the memory of the paths.
-        check_groups(source.read(), request)
+        check_groups(source.read(), request, _check_cells)
         if (other := request.reference) is not None:
             draws = Forecaster.load(settings.bundle).reference_draws(options.draws(), other)
             runs[folder.out / "reference"] = replace(recipe, draws=draws)  # under the same state
@@ -141,6 +142,12 @@ def _tabulate(
     content = encode_table(tables.statistics, PARQUET, provenance)
     commit(folder.result, lambda path: path.write_bytes(content))
     _delete_run(folder.out)
+
+
+def _check_cells(n_cells: int) -> None:
+    """Raise BudgetError for cells that would keep a worker from the jobs of others for hours."""
+    if n_cells > _MAX_CELLS:
+        raise refused("max-job-cells", {"cells": n_cells, "limit": _MAX_CELLS})
 
 
 def _delete_run(out: Path) -> None:

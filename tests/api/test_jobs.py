@@ -471,10 +471,16 @@ def test_a_holder_keeps_a_bounded_number_of_jobs_that_have_ended(
 def test_groups_that_nobody_has_fail_before_persons_are_computed_and_jobs_are_counted(
     jobs: Running, persons: Path
 ) -> None:
+    groups = ",".join(["occupation", "industry", "county", "birth_year", "sex"])
     queries = "horizons=1", "product=populations&by=sex&compare=men/women"
-    done, refused = (await_end(jobs, post(jobs, persons, query).json()["id"]) for query in queries)
+    done, refused, many = (
+        await_end(jobs, post(jobs, persons, query).json()["id"])
+        for query in (*queries, f"product=populations&by={groups}")
+    )
     assert (done["state"], refused["state"], refused["persons"]) == ("succeeded", "failed", None)
     assert "which no group has" in refused["problem"]["detail"]
+    assert (many["state"], many["persons"]) == ("failed", None)
+    assert many["problem"]["detail"] == "Too many groups for one job"
 
     def counted() -> dict[str, str]:
         lines = jobs.client.get("/metrics").text.splitlines()
