@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from differencing import possible_range
 from polars_readstat import read_readstat
 from scored_folder import path_rows, write_scored
 
-from saga.arrays import Floats
+from saga.arrays import Bools, Floats
 from saga.batch.run_folder import MANIFEST
 from saga.data.facts import read_facts, shipped_facts
 from saga.files.atomic import digest_file
@@ -257,6 +258,13 @@ def test_levels_keep_their_order_and_hidden_groups_are_in_the_first_table_alone(
     assert (out / "tables.html").read_text().count(">x</td>") == hidden.height > 0
 
 
+def _hide_unsafe_alone(
+    _magnitudes: object, unsafe: Bools, _protection: float, hidden: Bools, _time: object
+) -> Generator[None, None, tuple[Bools, dict[int, int]]]:
+    yield
+    return unsafe | hidden, {}
+
+
 def test_differencing_with_the_margins_recovers_no_hidden_cell(
     scored: Path,
     panel: Path,
@@ -268,11 +276,7 @@ def test_differencing_with_the_margins_recovers_no_hidden_cell(
     protected = 2 * 0.15 * 4 * 100_000
     assert _width(published[1], "total") > protected
     # Negative control: without further hidden cells the total is known but for rounding.
-    monkeypatch.setattr(
-        policy_tables,
-        "suppress",
-        lambda magnitudes, unsafe, protection, hidden, _time: (unsafe | hidden, {}),
-    )
+    monkeypatch.setattr(policy_tables, "suppress", _hide_unsafe_alone)
     assert _width(_run(scored, panel, tmp_path / "out"), "total") < 100 < protected
 
 
