@@ -19,7 +19,7 @@ BIN := .venv/bin
 PARALLEL := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 SETUP := .venv/.setup-done
 
-.PHONY: setup run test test-thorough lint bench test-containers test-service bundle prior lock docs wheelhouse
+.PHONY: setup run test test-thorough lint bench test-ray test-containers test-service bundle prior lock docs wheelhouse
 
 setup: $(SETUP)
 
@@ -71,6 +71,10 @@ bench: setup
 
 test-containers: setup
 	@$(BIN)/python -m pytest -m containers tests/containers
+
+# Clusters of Ray on this machine; on a busy one their nodes may take too long to start.
+test-ray: setup
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray tests/saga/batch
 
 # Attacks and load on a running service; prints what it must hold, what was measured and the load of the machine.
 test-service: setup
