@@ -111,7 +111,7 @@ def _read_together(
     for name in joined.person_ids:
         person_ids[_number(name)].append(name[_PREFIX:])
     panels = split_panel(joined.panel, len(calls))
-    if not isinstance(calls[0].prices, int):
+    if joined.panel.meta.unpublished_prices and not isinstance(calls[0].prices, int):
         panels = [_with_own_prices(panel) for panel in panels]
     reference = transforms.reference
     compared = (
