@@ -12,7 +12,7 @@ SYSTEMS ?= linux windows
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 BENCH ?= rollout marginals threads start_up
 
-# Tests start hundreds of programs; where this is set, each would compile the whole tree anew.
+# Tests start hundreds of programs. If this were set, each of them would compile the whole tree.
 export PYTHONDONTWRITEBYTECODE :=
 
 BIN := .venv/bin

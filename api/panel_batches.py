@@ -126,7 +126,7 @@ def _read_together(
 
 
 def _with_own_prices(panel: Panel) -> Panel:
-    """The panel of a call; of the years whose prices are no published ones, it names its own."""
+    """The panel of a call: of all years with unpublished prices it keeps those of its records."""
     years = set(panel.frame["year"].to_list())
     marks = {year: mark for year, mark in panel.meta.unpublished_prices.items() if year in years}
     return replace(panel, meta=replace(panel.meta, unpublished_prices=marks))

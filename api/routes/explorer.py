@@ -47,7 +47,7 @@ async def get_page() -> Response:
 
 @router.get("/explorer/price_index.json")
 async def get_price_index(service: CurrentService) -> Response:
-    """Consumer prices by year, in which the service reads amounts: the page shows them alike."""
+    """Consumer prices by year: the page converts amounts with the same index as the service."""
     prices = json.dumps(dict(service.forecaster.facts.price_index))
     return Response(prices, media_type=_TYPES[".json"])
 

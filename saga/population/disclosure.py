@@ -94,7 +94,7 @@ def suppress(
     """The cells to suppress so that no unsafe cell can be computed from the others.
 
     Also, for each further cell, the unsafe one that it hides (numbers in the flattened table). In
-    steps: those of a year take up to half a minute, a step some tenths of a second.
+    steps, each of which solves at most one kind of program for one unsafe cell.
 
     The last index of each dimension is its margin, the sum of the others.
 
