@@ -50,8 +50,12 @@ build/store-tools:
 build/codebook-tools:
 	$(PYTHON) -m venv $@ && $@/bin/pip install --quiet mlcroissant==1.1.1 xmlschema==4.3.2 || { rm -rf $@; exit 1; }
 
+# Libraries that read forecasts of SAGA in their formats, in an environment of their own.
+build/exchange-tools:
+	$(PYTHON) -m venv $@ && $@/bin/pip install --quiet gluonts==0.17.0 darts==0.48.1 utilsforecast==0.2.17 polars==2.1.0 || { rm -rf $@; exit 1; }
+
 # Trainings, evaluations and known truths that take long; the fixtures are made again.
-test-thorough: setup build/store-tools build/codebook-tools build/docs-tools
+test-thorough: setup build/store-tools build/codebook-tools build/docs-tools build/exchange-tools
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m thorough $(PARALLEL)
 
 # mypy, import-linter and grimp look for a module where its name says; build/names has links that show them this tree.

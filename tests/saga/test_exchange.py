@@ -19,6 +19,7 @@ from saga import Forecaster, UsageError, exchange, read_panel
 from saga.forecast_results import Forecasts
 
 ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ROOT / "build" / "exchange-tools" / "bin" / "python"
 OTHERS = Path(__file__).with_name("recipes") / "other_libraries.py"
 
 
@@ -158,14 +159,13 @@ def test_forecasts_without_yearly_quantiles_are_refused(
         read(forecasts)
 
 
-@pytest.mark.exchange
+@pytest.mark.thorough
+@pytest.mark.skipif(not TOOLS.exists(), reason="make build/exchange-tools")
 def test_gluonts_darts_and_nixtla_read_the_forecasts(forecasts: Forecasts, tmp_path: Path) -> None:
     """In an environment of their own, which need not have SAGA's libraries."""
-    if "SAGA_EXCHANGE_PYTHON" not in os.environ:
-        pytest.skip("SAGA_EXCHANGE_PYTHON names no Python with gluonts, darts and utilsforecast")
     forecasts.table.write_parquet(tmp_path / "table.parquet")
     done = subprocess.run(
-        [os.environ["SAGA_EXCHANGE_PYTHON"], OTHERS, tmp_path / "table.parquet"],
+        [TOOLS, OTHERS, tmp_path / "table.parquet"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
