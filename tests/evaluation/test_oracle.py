@@ -91,6 +91,7 @@ def in_time_p_value(clairvoyant: Oracle, panel: Panel) -> float:
     return min(float(stats.chisquare(count).pvalue) for count in counts)
 
 
+@pytest.mark.thorough
 def test_in_time_the_pit_is_uniform_at_every_horizon(standard: OraclePanel) -> None:
     assert in_time_p_value(*standard) > RARE
 

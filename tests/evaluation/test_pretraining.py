@@ -16,6 +16,7 @@ from saga.errors import UsageError
 from saga.features.transforms import Transforms
 from tests.toy_training import TOY, ctrl_c_before
 
+pytestmark = pytest.mark.thorough
 ECONOMIES = Economies(seed=5, persons=40, pool_size=6)
 CONFIG = replace(
     TOY,
@@ -48,7 +49,6 @@ def test_the_prior_is_a_bundle_without_country(whole: Bundle) -> None:
     assert report["persons"]["validation"] == CONFIG.validation_persons
 
 
-@pytest.mark.thorough
 def test_a_resumed_pretraining_ends_with_the_weights_of_an_uninterrupted_one(
     whole: Bundle, tmp_path: Path
 ) -> None:

@@ -169,6 +169,7 @@ def test_two_persons_with_a_steady_monthly_wage_are_recognised(register_panel: P
     assert [w for w in warn(panel_of(monthly[:1]), register) if w.code == "unit"] == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [2, 5])
 def test_few_persons_of_a_register_rarely_cause_a_unit_warning(
     n: int, register_panel: Panel

@@ -75,25 +75,26 @@ def test_a_missing_column_is_named_by_the_argument(
         saga.fit(tmp_path / "panel.csv", id="pid", time="t", target="wag")
 
 
-@pytest.mark.parametrize("known", [[1, 1, 1], [1, 1, None, None], [None] * 4])
-def test_a_panel_too_short_to_calibrate_is_refused_before_training(
-    known: list[float | None], tmp_path: Path
-) -> None:
+def test_a_panel_too_short_to_calibrate_is_refused_before_training(tmp_path: Path) -> None:
     """Before the libraries of training are loaded; three known years and one more are enough."""
-    pl.DataFrame(
-        {"person_id": "a", "birth_year": 1970, "year": range(2000, 2000 + len(known))}
-    ).with_columns(earnings=pl.Series(known, dtype=pl.Float64)).write_csv(tmp_path / "panel.csv")
+    short = ([1, 1, 1], [1, 1, None, None], [None] * 4)
+    files = [tmp_path / f"panel{k}.csv" for k in range(len(short))]
+    for file, known in zip(files, short, strict=True):
+        years = range(2000, 2000 + len(known))
+        frame = pl.DataFrame({"person_id": "a", "birth_year": 1970, "year": years})
+        frame.with_columns(earnings=pl.Series(known, dtype=pl.Float64)).write_csv(file)
+        with pytest.raises(InputError, match="too short to train or calibrate on"):
+            require_trainable(read_panel(file))
     script = (
         "import sys, saga\n"
-        "try: saga.fit(sys.argv[1])\n"
-        "except saga.InputError as error: print(error, 'pytorch_lightning' in sys.modules)"
+        "for panel in sys.argv[1:]:\n"
+        "    try: saga.fit(panel)\n"
+        "    except saga.InputError as error: print(error, 'pytorch_lightning' in sys.modules)"
     )
-    python = [sys.executable, "-c", script, str(tmp_path / "panel.csv")]
+    python = [sys.executable, "-c", script, *map(str, files)]
     printed = subprocess.run(python, capture_output=True, text=True, check=True).stdout
-    assert "a panel with 4 years of the same persons, or more. False" in printed
-    panel = read_panel(tmp_path / "panel.csv")
-    with pytest.raises(InputError, match="too short to train or calibrate on"):
-        require_trainable(panel)
+    refused = "a panel with 4 years of the same persons, or more. False"
+    assert printed.count(refused) == len(short)
     longer = {"person_id": "a", "birth_year": 1970, "year": range(2000, 2004), "earnings": 100}
     require_trainable(read_panel(pl.DataFrame(longer)))
 
@@ -124,6 +125,7 @@ def test_advice_about_a_mapping_says_how_python_gives_one(columns: Columns) -> N
         saga.fit({**columns, **early}, **NAMES)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_fit_gives_the_bundle_of_train_and_calibrate(
     fitted: Forecaster, columns: Columns, config: Path, tmp_path: Path
@@ -137,6 +139,7 @@ def test_fit_gives_the_bundle_of_train_and_calibrate(
     assert fitted.bundle.calibration_digest == bundle.calibration_digest
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_fitted_forecaster_reads_the_names_that_it_was_told(
     fitted: Forecaster, columns: Columns
@@ -167,6 +170,7 @@ def test_a_forecaster_reads_later_frames_as_the_first_or_refuses_them(
             forecaster.forecast(later)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_leaderboard_ranks_the_bundle_among_its_rivals(fitted: Forecaster) -> None:
     board = fitted.leaderboard()
@@ -187,6 +191,7 @@ def test_amounts_below_the_floor_are_not_judged(columns: Columns, config: Path) 
         fitted.leaderboard()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_what_a_time_limit_cuts_is_recorded(columns: Columns, config: Path, tmp_path: Path) -> None:
     out = tmp_path / "short"

@@ -27,6 +27,7 @@ from studies.poorer_records import (
 )
 from studies.record_reductions import REDUCTIONS, WHOLE
 
+pytestmark = pytest.mark.thorough
 Make = Callable[..., Panel]
 (SHORT,) = (reduction for reduction in REDUCTIONS if reduction.name == "last-3")
 
@@ -77,7 +78,6 @@ def test_losses_are_ratios_and_verdicts_distinguish_better_equal_and_worse(
     assert not any("**!**" in line or "?" in line for line in lines if "| vague |" in line)
 
 
-@pytest.mark.thorough
 def test_the_command_scores_the_bundle_and_baselines_on_every_record(
     tiny_bundle: Path,
     register_dir: Path,

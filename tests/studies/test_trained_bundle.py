@@ -19,6 +19,7 @@ from saga.data.split import persons_of
 from studies.trained_bundle import path_of, train_or_load
 from tests.toy_training import TOY, make_panel
 
+pytestmark = pytest.mark.thorough
 CONFIG = replace(TOY, max_steps=6, warmup_steps=1, validate_every=2)
 SEED = 3
 

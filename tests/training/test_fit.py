@@ -170,6 +170,7 @@ def test_a_checkpoint_of_another_user_is_not_read(
         train(panel, tmp_path / "b", config=CONFIG, seed=3, run=RESUMED)
 
 
+@pytest.mark.thorough
 def test_the_first_of_several_processes_fits_the_trees(
     panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from saga.trees.mixture import tree_members
 from saga.trees.tree_forecast import TreeOptions
 from tests.toy_training import QUIET, TOY, make_panel
 
+pytestmark = pytest.mark.thorough
 FOLDS = 3
 CONFIG = replace(TOY, learning_rate=5e-3, trees=True)
 
@@ -78,7 +79,6 @@ def test_the_bundle_states_its_members_and_folds(bundle: Bundle, panel: Panel) -
         assert seen == (folds != k).sum()
 
 
-@pytest.mark.thorough
 def test_a_member_does_not_depend_on_its_fold(bundle: Bundle, panel: Panel, tmp_path: Path) -> None:
     """Other earnings in fold 1 change members 0 and 2, but not member 1."""
     fold = pl.Series(assign_folds("toy", panel.frame["person_id"].to_list(), FOLDS))
@@ -147,7 +147,6 @@ def test_path_k_follows_member_k(bundle: Bundle, panel: Panel) -> None:
     assert np.array_equal(alone[0], paths[2])
 
 
-@pytest.mark.thorough
 def test_an_interrupted_run_keeps_finished_members(
     bundle: Bundle, panel: Panel, tmp_path: Path
 ) -> None:
@@ -186,7 +185,6 @@ def test_calibration_cross_fits_a_bundle_with_folds(
         calibrate_bundle(bundle.path, panel, shares, out=tmp_path / "e")
 
 
-@pytest.mark.thorough
 def test_a_final_bundle_learns_from_everybody_and_has_the_report_of_its_sibling(
     bundle: Bundle, sibling: Bundle, panel: Panel, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_parts_have_the_loss_and_gradient_of_the_batch(
     assert float((computed - expected).norm() / expected.norm()) < 1e-5
 
 
+@pytest.mark.thorough
 def test_masks_of_dropout_depend_on_the_seed_and_not_on_the_threads(tmp_path: Path) -> None:
     def weights(name: str, seed: int) -> Tensor:
         bundle = train(make_panel(), tmp_path / name, config=DROPOUT, seed=seed, run=QUIET)

@@ -137,6 +137,7 @@ def adversary(
     return scores
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("service_of", [Service, RescoringService])
 @settings(max_examples=20, deadline=None, derandomize=True, database=None)
 @given(

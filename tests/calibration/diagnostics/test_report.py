@@ -259,6 +259,7 @@ def test_a_report_of_few_persons_says_what_is_not_shown(
     assert not re.search(r", \.|stored before", said)
 
 
+@pytest.mark.thorough
 def test_the_command_names_its_files_and_has_the_words_of_the_page(tmp_path: Path) -> None:
     out, brief = tmp_path / "report.html", tmp_path / "brief.pdf"
     said = done("report", "--out", out, "--brief", brief).stdout
@@ -382,6 +383,7 @@ def test_from_panel_to_bundle_to_page_and_service(
                 assert served.json()["type"] == "urn:saga:problem:no-diagnostics"
 
 
+@pytest.mark.thorough
 def test_years_ahead_that_a_panel_with_gaps_lacks_give_way_to_the_next(
     tiny_bundle: Path, register_panel: Panel
 ) -> None:

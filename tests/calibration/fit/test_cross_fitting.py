@@ -111,6 +111,7 @@ def simulate_coverage(n: int, repeats: int) -> dict[str, Floats]:
     return {kind: np.array(values) for kind, values in shares.items()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("n", "repeats"), [(150, 8), (450, 5)])
 def test_new_persons_are_covered_at_least_as_stated(n: int, repeats: int) -> None:
     for kind, shares in simulate_coverage(n, repeats).items():

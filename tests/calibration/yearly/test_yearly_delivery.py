@@ -156,6 +156,7 @@ def test_files_of_others_are_not_replaced(
     assert (code, f"{name} exists and SAGA did not write it" in json.dumps(report)) == (2, True)
 
 
+@pytest.mark.thorough
 def test_deliveries_settle_diagnose_and_recommend_and_a_repetition_changes_nothing(
     tiny_bundle: Path,
     panels: dict[int, Path],

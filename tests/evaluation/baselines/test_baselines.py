@@ -78,8 +78,8 @@ def groups(grouped: Make, part: Make) -> tuple[Panel, Panel, GroupQuantiles]:
     return panel, part(panel, "test"), GroupQuantiles().fit(part(panel, "train"), seed=0)
 
 
-# The fits of `gkos` and `abb` take longest, and `ff` has the code of `lstm`.
-SLOW = ("gkos", "abb", "ff")
+# Those that take seconds to fit.
+SLOW = ("gkos", "abb", "ff", "lstm", "gbt")
 CONTESTANTS = [pytest.param(name, marks=[pytest.mark.thorough] * (name in SLOW)) for name in HERE]
 
 

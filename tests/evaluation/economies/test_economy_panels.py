@@ -88,6 +88,7 @@ def pool(reference: Transforms) -> Sequences:
     return ECONOMIES.pool(0, reference)
 
 
+@pytest.mark.thorough
 def test_a_pool_has_the_units_of_each_economy(reference: Transforms, pool: Sequences) -> None:
     z = pool.z[pool.state == POSITIVE]
     assert np.isfinite(pool.z).all()
@@ -100,6 +101,7 @@ def test_a_pool_has_the_units_of_each_economy(reference: Transforms, pool: Seque
     assert pool.offsets[-1] == len(pool.year)
 
 
+@pytest.mark.thorough
 def test_persons_keep_their_records_when_pools_are_joined_and_divided(pool: Sequences) -> None:
     joined = concatenate([pool, pool])
     chosen = np.array([5, len(pool) + 5, 0])

@@ -92,6 +92,7 @@ def test_the_rows_equal_those_of_the_whole_panel_for_any_partition_size(
     assert (report.partitions, report.rows) == (-(-PERSONS // size), truth.height)
 
 
+@pytest.mark.thorough
 def test_two_processes_write_the_same_bytes_as_one(source: Path, tmp_path: Path) -> None:
     score(source, tmp_path / "one", Carry(), persons_per_partition=9)
     score(source, tmp_path / "two", Carry(), persons_per_partition=9, workers=2)

@@ -164,6 +164,7 @@ def test_lifetimes_of_ten_persons_are_shown_as_a_distribution_and_have_a_tax(
     assert ((table["tax_mean"] > 0) & (table["tax_mean"] < 0.5 * table["mean"])).all()
 
 
+@pytest.mark.thorough
 def test_circumstances_are_trained_and_simulated_along_the_paths(
     tiny_bundle: Path, register_dir: Path, people: Path, tmp_path: Path
 ) -> None:
@@ -182,6 +183,7 @@ def test_circumstances_are_trained_and_simulated_along_the_paths(
     assert "no option circumstances" in refusal(wrong)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_from_a_generated_register_to_a_bundle_and_its_metrics(tmp_path: Path) -> None:
     """A register never replaces another one; `saga evaluate` reads a folder of its files."""

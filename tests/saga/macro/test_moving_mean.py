@@ -232,6 +232,7 @@ def covered() -> int:
     return inside
 
 
+@pytest.mark.thorough
 def test_bands_of_the_wage_level_cover_where_the_process_is_true(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

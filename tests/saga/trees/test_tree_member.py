@@ -254,6 +254,7 @@ def test_trees_learn_from_validation_persons_but_from_no_later_part(
         ]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_training_adds_trees_where_they_help(bundle: Bundle, panel: Panel) -> None:
     assert bundle.trees is not None
@@ -277,6 +278,7 @@ def test_training_adds_trees_where_they_help(bundle: Bundle, panel: Panel) -> No
     assert crps[0] < crps[1]
 
 
+@pytest.mark.thorough
 def test_a_person_alone_has_the_same_bits(bundle: Bundle, panel: Panel) -> None:
     forecaster, ids = Forecaster(bundle), panel.persons()[:40]
     request = ForecastRequest(horizons=(1, 2, 5), unrounded=True, beyond_span=True)
@@ -286,6 +288,7 @@ def test_a_person_alone_has_the_same_bits(bundle: Bundle, panel: Panel) -> None:
         assert alone.equals(together.filter(pl.col("person_id") == person))
 
 
+@pytest.mark.thorough
 def test_no_trees_beside_an_economy_or_with_few_outcomes(
     panel: Panel, tmp_path: Path, bundle: Bundle
 ) -> None:

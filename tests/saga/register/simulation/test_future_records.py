@@ -72,6 +72,7 @@ def residents(future: pl.DataFrame) -> pl.DataFrame:
     return future.filter(pl.col("earnings").is_not_null() & ~dead.fill_null(False))
 
 
+@pytest.mark.thorough
 def test_records_do_not_change_the_other_columns_of_a_future(registers: tuple[Path, Path]) -> None:
     rich, plain = registers
     files, expected_files = (

@@ -37,6 +37,7 @@ def test_bytes_do_not_depend_on_the_number_of_workers(register: Path, tmp_path: 
     assert digests(tmp_path / "two") == digests(register)
 
 
+@pytest.mark.thorough
 def test_panel_depends_on_the_seed_and_not_on_the_futures(register: Path, tmp_path: Path) -> None:
     for seed in (SEED, SEED + 1):
         generate_register(tmp_path / str(seed), replace(SETTINGS, seed=seed))
@@ -151,6 +152,7 @@ def test_a_macro_draw_does_not_depend_on_the_number_of_draws(tmp_path: Path) -> 
     assert rates["unemployment"].to_list() == [50] * 4
 
 
+@pytest.mark.thorough
 def test_a_drawn_history_brings_its_own_macro_series(tmp_path: Path) -> None:
     generate_register(tmp_path / "drawn", replace(SETTINGS, history=3))
     generate_register(tmp_path / "sweden", SETTINGS)
