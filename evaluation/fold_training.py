@@ -94,7 +94,6 @@ class FoldTraining:
                 run=RunOptions(
                     resume=started,
                     command=self.command,
-                    progress=False,
                     source=self.source,
                     report=self.report,
                 ),

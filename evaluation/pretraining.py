@@ -12,6 +12,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -168,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = RunOptions(
         resume=options.resume,
         command=shlex.join(["python", "-m", "saga.evaluation.pretraining", *words]),
-        progress=sys.stderr.isatty(),
+        report=partial(print, file=sys.stderr),
     )
     try:
         economies = Economies(options.seed, options.persons)

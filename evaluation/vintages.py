@@ -37,7 +37,7 @@ from saga.population.scored_paths import last_known
 from saga.requests import Draws, Progress
 
 ERRORS = "errors.parquet"  # the last file of a complete vintage
-_QUIET = RunOptions(progress=False)
+_QUIET = RunOptions()
 _MIN_YEARS = 10  # of records up to a cut-off
 
 
@@ -126,7 +126,7 @@ def make_vintages(
         )
     tables = []
     for done, cutoff in enumerate(cutoffs):
-        if progress:
+        if progress and not (out / str(cutoff) / ERRORS).is_file():
             progress(done, len(cutoffs))
         tables.append(_vintage(panel, out / str(cutoff), cutoff, options))
     errors = pl.concat(tables)

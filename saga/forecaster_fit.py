@@ -168,7 +168,7 @@ def _train(
         simulated=panel.meta.simulated,
         n_persons=panel.n_persons,
     )
-    run = RunOptions(command=command, progress=False, source=start, limit=limit)
+    run = RunOptions(command=command, source=start, limit=limit)
     if len(persons_of(panel, "calibration")) < MIN_CALIBRATION_PERSONS:
         train_folds(panel, path, _FOLDS, config=chosen, run=run)
     else:

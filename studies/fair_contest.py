@@ -178,7 +178,7 @@ def trained(
     if (path / MANIFEST).is_file():
         return Bundle.load(path)
     started = path.with_name(f"{path.name}.run").is_dir()
-    run = RunOptions(resume=started, source=source, progress=False)
+    run = RunOptions(resume=started, source=source)
     return train_members(panel, path, config=settings, seed=seed, shares=SHARES, run=run)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 from saga.training.fit import train
@@ -40,5 +41,5 @@ def train_or_load(
     if (path / MANIFEST).is_file():
         return Bundle.load(path)
     started = (path.with_name(f"{path.name}.run") / "last.ckpt").is_file()
-    run = RunOptions(resume=started, command=command, progress=sys.stderr.isatty())
+    run = RunOptions(resume=started, command=command, report=partial(print, file=sys.stderr))
     return train(panel, path, config=config, seed=seed, until=until, run=run)

@@ -129,7 +129,7 @@ def tiny_bundle(shared_folder: SharedFolder, register_panel: Panel) -> Path:
     from saga.training.train_config import load_config
 
     def make(out: Path) -> None:
-        run = RunOptions(command="saga train --config tiny", progress=False)
+        run = RunOptions(command="saga train --config tiny")
         config = replace(load_config("tiny"), max_steps=100, warmup_steps=10, validate_every=50)
         train(register_panel, out, config=config, seed=7, run=run)
         with quick_calibration():
@@ -159,9 +159,7 @@ def living_bundle(shared_folder: SharedFolder, tiny_bundle: Path, register_panel
 
     def make(out: Path) -> None:
         options = StateFitOptions(width=16, steps=60)
-        fit_state_network(
-            tiny_bundle, register_panel, out=out, options=options, seed=7, progress=False
-        )
+        fit_state_network(tiny_bundle, register_panel, out=out, options=options, seed=7)
 
     return shared_folder("living", make)
 

@@ -107,7 +107,7 @@ def test_without_training_the_prior_infers_the_process_of_a_panel(
     """Near the exact forecaster of either process, far below that of the other one."""
     process, scale = PROCESSES[name]
     panel, logs = economy(process, scale)
-    run = RunOptions(progress=False, source=PRIOR)
+    run = RunOptions(source=PRIOR)
     bundle = train(panel, tmp_path / "zero-shot", config="zero-shot", run=run)
     origins = Origins(np.array(panel.persons()), np.full(N, 1990 + ORIGIN))
     marginals = list(Forecaster(bundle).marginals(history(panel, origins)))

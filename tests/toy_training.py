@@ -29,7 +29,7 @@ TOY = TrainConfig(
     precision="32-true",
 )
 
-QUIET = RunOptions(progress=False)
+QUIET = RunOptions()
 RACE, UNION, WEALTH = (
     extra_column("race", "category", static=True),
     extra_column("union", "category"),

@@ -30,9 +30,9 @@ from saga.training.data import PanelData
 from saga.training.harness import (
     RunFolder,
     RunOptions,
+    ValidationLines,
     WholeCheckpoints,
     fit_module,
-    progress_callbacks,
     seed_run,
 )
 from saga.training.head_subspaces import head_diversity
@@ -315,7 +315,9 @@ def fit_best(
     # Stored in checkpoints, so a resumed run reports the time of all its parts.
     clock = Timer(duration, verbose=False)
     epoch_steps = data.n_train // settings.batch_persons
-    callbacks = [best, clock, *progress_callbacks(run, clock)]
+    callbacks: list[Callback] = [best, clock]
+    if run.report is not None:
+        callbacks.append(ValidationLines(run.report, clock))
     trainer = lightning_trainer(settings, folder.path, callbacks, run, epoch_steps)
     with contextlib.nullcontext() if parts is None else single_threaded():
         fit_module(trainer, module, data, folder.checkpoint if run.resume else None)
@@ -457,7 +459,7 @@ def lightning_trainer(
         logger=loggers,
         callbacks=callbacks,
         plugins=[WholeCheckpoints()],
-        enable_progress_bar=run.progress,
+        enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
         log_every_n_steps=max(1, min(50, epoch_steps)),

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import pytorch_lightning as lightning
 import torch
-from pytorch_lightning.callbacks import Callback, Timer, TQDMProgressBar
+from pytorch_lightning.callbacks import Callback, Timer
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities import rank_zero_only
 
@@ -80,7 +80,6 @@ class RunOptions:
             run without interruption.
         devices: Number of devices; each processes `batch_persons` persons per step.
         command: The command line, for the model card.
-        progress: Whether to show a progress bar.
         source: Bundle whose weights training starts from.
         report: Receives a line of text after each validation.
         also: Further panels to learn from, each with the economy that its persons lived through;
@@ -93,7 +92,6 @@ class RunOptions:
     resume: bool = False
     devices: int = 1
     command: str = ""
-    progress: bool = True
     source: Path | None = None
     report: Callable[[str], None] | None = None
     also: Sequence[Panel] = ()
@@ -236,8 +234,9 @@ class ValidationLines(Callback):
             self.best, self.best_step = score, step
         left = self.clock.time_elapsed("train") / max(step, 1) * (total - step)
         self.report(
-            f"Step {step:,} of {total:,}, {_duration(left)} left at most: validation score "
-            f"{score:.4f} (lower is better; best {self.best:.4f} at step {self.best_step:,})."
+            f"Step {step:,} of {total:,}, {_duration(left)} left to this network at most: "
+            f"validation score {score:.4f} (lower is better; best {self.best:.4f} at step "
+            f"{self.best_step:,})."
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -252,12 +251,6 @@ class ValidationLines(Callback):
 def _duration(seconds: float) -> str:
     """A duration for people."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-
-
-def progress_callbacks(run: RunOptions, clock: Timer) -> list[Callback]:
-    """The callbacks that show progress: a bar, a line for each validation, or both."""
-    bars: list[Callback] = [TQDMProgressBar(refresh_rate=20)] if run.progress else []
-    return bars if run.report is None else [*bars, ValidationLines(run.report, clock)]
 
 
 def half_cosine(progress: float) -> float:

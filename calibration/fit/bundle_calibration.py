@@ -216,9 +216,9 @@ class _Forecasts:
     def marginals(self, draws: Sequence[Panel], scenario: Scenario | None = None) -> Marginals:
         """Forecasts of the persons of each draw, one draw after the other."""
         blocks: list[Marginals] = []
-        for records in draws:
+        for k, records in enumerate(draws):
             blocks += self.forecaster.marginals(
-                records, scenario, recalibrate=False, progress=self.progress
+                records, scenario, recalibrate=False, progress=self._of_draw(k, len(draws))
             )
         return Marginals.joined(blocks)
 
@@ -243,11 +243,18 @@ class _Forecasts:
                 records.only(fold.tolist()),
                 Draws(self.options.n_paths, self.options.seed),
                 recalibrate=False,
-                progress=self.progress,
+                progress=self._of_draw(k, len(draws)),
             )
-            for records in draws
+            for k, records in enumerate(draws)
         ]
         return Paths.joined(of_draws)
+
+    def _of_draw(self, k: int, n_draws: int) -> Progress | None:
+        """Reports the persons of draw `k`, all draws of which are one pass."""
+        report = self.progress
+        if report is None:
+            return None
+        return lambda done, n: report(k * n + done, n_draws * n)
 
 
 def _draw_sample(

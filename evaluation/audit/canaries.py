@@ -175,7 +175,7 @@ def _train(
         config=config or recipe.config,
         seed=seed,
         validation=sorted(validation),
-        run=RunOptions(command="saga audit", progress=False, source=recipe.source),
+        run=RunOptions(command="saga audit", source=recipe.source),
     )
 
 

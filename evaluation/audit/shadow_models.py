@@ -85,7 +85,7 @@ class Recipe:
         """The finished bundle at `out`, or one that is trained now."""
         if (out / MANIFEST).is_file():
             return Bundle.load(out)
-        run = RunOptions(command="saga audit", progress=False, source=self.source)
+        run = RunOptions(command="saga audit", source=self.source)
         config = config or self.config
         return train_members(panel, out, config=config, seed=seed, shares=shares, run=run)
 

@@ -255,7 +255,7 @@ def report(
     else:
         test_panel = reading.read(panel)
         forecaster = replace(model, bundle=path).open(reading.open_facts())
-        with console.progress("Evaluating", quiet=as_json) as progress:
+        with console.progress("One of two passes of the evaluation", quiet=as_json) as progress:
             diagnostics = diagnose(
                 forecaster,
                 test_panel,

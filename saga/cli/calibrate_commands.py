@@ -106,7 +106,7 @@ def calibrate(
         )
         return
     target_panel = None if target is None else replace(reading, rejected=None).read(target)
-    with console.progress("Calibrating, in several passes", quiet=as_json) as progress:
+    with console.progress("One of several passes of the calibration", quiet=as_json) as progress:
         calibrated = calibrate_bundle(
             bundle,
             calibration_panel,
@@ -203,7 +203,7 @@ def _enter(
     """Settle the outcomes of a delivery and enter its new intervals, with a progress bar."""
     from saga.calibration.adaptive.delivery import apply_delivery
 
-    with console.progress("Forecasting", quiet=as_json) as progress:
+    with console.progress("Forecasting one of the years", quiet=as_json) as progress:
         return apply_delivery(
             bundle,
             panel,

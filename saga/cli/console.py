@@ -17,7 +17,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
@@ -30,10 +29,10 @@ from rich.progress import (
     Progress,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.table import Table
 
+from saga.cli.time_left import TimeLeft
 from saga.errors import SagaError, UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ INTERRUPTED, INTERNAL = 3, 70
 _OWN_PACKAGES = ("saga", "api", "calibration", "evaluation", "training", "studies")
 _EVIDENCE = ("saga.evaluation", "saga.register.oracle")  # of another distribution
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and ends of lines
-_LINE_SECONDS, _SPEED_SECONDS = 60.0, 600.0  # between lines of a log file; of a mean speed
+_LINE_SECONDS = 60.0  # between lines of a log file
 EXTRAS = {
     "train": (
         "pytorch_lightning",
@@ -222,30 +221,29 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Advance | None]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}"),
     )
     with Progress(
         *columns,
         console=Console(stderr=True),
         get_time=time.monotonic,
-        speed_estimate_period=_SPEED_SECONDS,
         transient=True,
         disable=not watched,
     ) as bar:
-        bar.add_task(what, total=None)
+        bar.add_task(what, total=None, left=TimeLeft())
         (task,) = bar.tasks
         printed = time.monotonic()
 
         def advance(done: int, total: int, step: str = "") -> None:
             nonlocal printed
             if step and step != task.description:  # steps differ in speed
-                bar.reset(task.id, description=step)
+                bar.reset(task.id, description=step, left=TimeLeft())
             bar.update(task.id, completed=done, total=total)
+            task.fields["left"].report(done, total)
             if not watched and time.monotonic() - printed >= _LINE_SECONDS:
                 printed = time.monotonic()
-                left = task.time_remaining
-                rest = "" if left is None else f", about {timedelta(seconds=int(left))} left"
-                note(f"{task.description}: {done:,} of {total:,}{rest}")
+                left = str(task.fields["left"])
+                note(f"{task.description}: {done:,} of {total:,}{left and ', '}{left}")
 
         yield advance
 

@@ -319,7 +319,7 @@ def vintages(
         by=options.read_texts(by),
         draws=draws,
         persons=persons,
-        run=RunOptions(command=command_line(ctx), progress=False, source=start, report=report),
+        run=RunOptions(command=command_line(ctx), source=start, report=report),
     )
     years = cutoffs or choose_cutoffs(people, every, min(request.horizons))
     with console.progress("Vintages", quiet=as_json) as progress:

@@ -120,7 +120,6 @@ def train(
         resume=resume,
         devices=devices,
         command=command_line(ctx),
-        progress=False,
         source=start,
         report=None if as_json else console.note,
         also=[reading.read(further) for further in also or ()],
@@ -188,15 +187,16 @@ def circumstances(
     from saga.training.states.state_fit import StateFitOptions, fit_state_network
 
     persons = reading.read(panel)
-    fitted = fit_state_network(
-        bundle,
-        persons,
-        out=out,
-        options=StateFitOptions(steps=steps),
-        seed=draws.seed,
-        command=command_line(ctx),
-        progress=console.is_watched(quiet=as_json),
-    )
+    with console.progress("Training states", quiet=as_json) as progress:
+        fitted = fit_state_network(
+            bundle,
+            persons,
+            out=out,
+            options=StateFitOptions(steps=steps),
+            seed=draws.seed,
+            command=command_line(ctx),
+            progress=progress,
+        )
     report = {"out": fitted.path, "bundle": fitted.digest, **fitted.metrics["circumstances"]}
     console.result(
         f"Wrote {fitted.path}: states trained, digest {fitted.digest[:12]}.",

@@ -33,7 +33,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Iterator[
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("extra")
     config = replace(CONFIG, max_steps=60, validate_every=30)
-    train(people(200), folder / "bundle", config=config, seed=1, run=RunOptions(progress=False))
+    train(people(200), folder / "bundle", config=config, seed=1, run=RunOptions())
     settings = Settings(bundle=folder / "bundle", threads=1, jobs=folder / "jobs")
     with start(settings) as running:
         yield running

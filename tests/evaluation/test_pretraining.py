@@ -31,7 +31,7 @@ CONFIG = replace(
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     out = tmp_path_factory.mktemp("prior") / "whole"
-    return pretrain(out, ECONOMIES, config=CONFIG, run=RunOptions(progress=False))
+    return pretrain(out, ECONOMIES, config=CONFIG, run=RunOptions())
 
 
 def test_the_prior_is_a_bundle_without_country(whole: Bundle) -> None:
@@ -55,8 +55,8 @@ def test_a_resumed_pretraining_ends_with_the_weights_of_an_uninterrupted_one(
     """Stopped while it uses the second pool."""
     out = tmp_path / "resumed"
     with ctrl_c_before(47):
-        pretrain(out, ECONOMIES, config=CONFIG, run=RunOptions(progress=False))
-    quiet = RunOptions(progress=False, resume=True)
+        pretrain(out, ECONOMIES, config=CONFIG, run=RunOptions())
+    quiet = RunOptions(resume=True)
     with pytest.raises(UsageError, match="different settings: economies"):
         pretrain(out, replace(ECONOMIES, seed=6), config=CONFIG, run=quiet)
     resumed = pretrain(out, ECONOMIES, config=CONFIG, run=quiet)

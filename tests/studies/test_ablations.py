@@ -61,7 +61,7 @@ def test_every_ablation_trains_and_forecasts(
     panel: Panel, five_persons: Panel, tmp_path: Path, name: str
 ) -> None:
     settings = short(name)
-    bundle = train(panel, tmp_path / "b", config=settings, seed=1, run=RunOptions(progress=False))
+    bundle = train(panel, tmp_path / "b", config=settings, seed=1, run=RunOptions())
     forecaster = Forecaster.load(bundle.path, threads=1)
     paths = forecaster.simulate(five_persons, Draws(20, 1), to_horizon=YEARS)
     assert paths.earnings.shape == (5, YEARS, 20)
@@ -115,7 +115,7 @@ def test_hidden_columns_are_hidden_in_forecasts(
             tmp_path / f"b{len(without)}",
             config=short("tiny", without=without),
             seed=1,
-            run=RunOptions(progress=False),
+            run=RunOptions(),
         )
         forecaster = Forecaster.load(bundle.path, threads=1)
         original, changed = (
@@ -150,7 +150,7 @@ def test_macro_only_moves_wages_if_the_calendar_is_hidden(panel: Panel, tmp_path
             tmp_path / f"b{len(without)}",
             config=short("tiny", without=without),
             seed=1,
-            run=RunOptions(progress=False),
+            run=RunOptions(),
         )
         forecaster = Forecaster.load(bundle.path, threads=1)
         boom, slump = (
@@ -174,7 +174,7 @@ def test_the_quantile_head_is_trained_with_the_pinball_loss(panel: Panel, tmp_pa
         tmp_path / "b",
         config=short("ablations/quantile-head"),
         seed=1,
-        run=RunOptions(progress=False),
+        run=RunOptions(),
     )
     header = (tmp_path / "b.run" / "log" / "metrics.csv").read_text().splitlines()[0].split(",")
     assert {"validation_pinball", "validation_nll"} <= set(header)

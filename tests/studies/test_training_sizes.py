@@ -29,7 +29,7 @@ def test_models_learn_from_nested_persons_outside_the_judged_fold(
     random_walk: Callable[..., Panel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     panel, options = random_walk(600), ContestOptions((1, 5), n_paths=20)
-    train(panel, tmp_path / "b", config=CONFIG, run=RunOptions(progress=False))
+    train(panel, tmp_path / "b", config=CONFIG, run=RunOptions())
     bundle = calibrate_bundle(tmp_path / "b", panel, CalibrationOptions(n_paths=20))
     learnt_from: dict[str, list[set[str]]] = {BUNDLE_NAME: [], SCRATCH: []}
 

@@ -262,7 +262,7 @@ def test_folds_and_weights_that_know_the_persons_are_refused(
     with pytest.raises(UsageError, match="same name, toy"):
         train_members(panel, tmp_path / "b", config=replace(CONFIG, scale_free=True), run=run)
     with pytest.raises(UsageError, match="without noise"):
-        fit_state_network(bundles[0].path, panel, out=tmp_path / "b", progress=False)
+        fit_state_network(bundles[0].path, panel, out=tmp_path / "b")
 
 
 @pytest.mark.parametrize("config", [TOY, CONFIG, "auto", "tiny"])

@@ -110,7 +110,7 @@ def test_a_source_without_zeros_starts_with_the_share_of_zeros(tmp_path: Path) -
 def test_without_steps_the_bundle_is_the_source(source_path: Path, tmp_path: Path) -> None:
     """At learning rate 0 the fine-tuned bundle forecasts as the source; both panels are named."""
     panel, still = make_panel(["sex", RACE.name]), replace(CONFIG, learning_rate=0.0)
-    run = RunOptions(progress=False, source=source_path)
+    run = RunOptions(source=source_path)
     tuned = train(panel, tmp_path / "b", config=still, seed=5, run=run)
     request = ForecastRequest(horizons=(1, 5))
     before, after = (

@@ -19,11 +19,9 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint, Timer
 from saga.training.data import Batch, ResumableLoader
 from saga.training.harness import (
     RunFolder,
-    RunOptions,
     WholeCheckpoints,
     fit_module,
     half_cosine,
-    progress_callbacks,
     schedule_rate,
     seed_run,
 )
@@ -40,6 +38,7 @@ from saga.files.bundle_folder import check_replaceable
 from saga.forecast_checks import check_money
 from saga.forecaster import Forecaster
 from saga.model import Saga
+from saga.requests import Progress
 from saga.states.codes import COLUMNS, code_sizes
 from saga.states.state_network import WIDTH, StateInputs, StateNetwork
 from saga.version import current_version
@@ -152,7 +151,7 @@ def fit_state_network(
     options: StateFitOptions | None = None,
     seed: int = 0,
     command: str = "",
-    progress: bool = True,
+    progress: Progress | None = None,
 ) -> Bundle:
     """Fit the state network on the panel's training persons, and write the bundle with it.
 
@@ -168,7 +167,7 @@ def fit_state_network(
         options: Size and optimisation of the state network.
         seed: Seed of the initial weights and the batches.
         command: The command line, for the model card.
-        progress: Whether to show progress.
+        progress: Called with the steps done and the steps in all.
 
     Raises:
         UsageError: The panel does not fit the bundle (name, money) or has no training or no
@@ -289,12 +288,26 @@ def _check_panel(panel: Panel, forecaster: Forecaster) -> None:
         )
 
 
-def _state_trainer(folder: Path, steps: int, clock: Timer, progress: bool) -> lightning.Trainer:
+class _StepProgress(Callback):
+    """Reports the steps that are done."""
+
+    def __init__(self, report: Progress) -> None:
+        self.report = report
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, *_of_batch: Any) -> None:
+        """Report the step."""
+        self.report(trainer.global_step, int(trainer.max_steps))
+
+
+def _state_trainer(
+    folder: Path, steps: int, clock: Timer, progress: Progress | None
+) -> lightning.Trainer:
     callbacks: list[Callback] = [
         ModelCheckpoint(dirpath=folder, save_last=True, save_top_k=0, every_n_train_steps=100),
         clock,
-        *progress_callbacks(RunOptions(progress=progress), clock),
     ]
+    if progress is not None:
+        callbacks.append(_StepProgress(progress))
     return lightning.Trainer(
         accelerator="cpu",
         devices=1,
@@ -303,7 +316,7 @@ def _state_trainer(folder: Path, steps: int, clock: Timer, progress: bool) -> li
         logger=False,
         callbacks=callbacks,
         plugins=[WholeCheckpoints()],
-        enable_progress_bar=progress,
+        enable_progress_bar=False,
         enable_model_summary=False,
     )
 

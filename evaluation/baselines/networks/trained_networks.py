@@ -17,7 +17,6 @@ from typing import Self
 import numpy as np
 from saga.evaluation.baselines.origin_states import identities
 from saga.training.fit import train
-from saga.training.harness import RunOptions
 from saga.training.train_config import TrainConfig, load_config
 
 from saga.data.origins import Origins, history
@@ -76,7 +75,6 @@ class TrainedNetwork:
                 config=self.config,
                 seed=seed,
                 validation=stopping,
-                run=RunOptions(progress=False),
             )
         return self
 

@@ -46,7 +46,7 @@ CONFIG = TrainConfig(
     scale_free=True,
     trees=True,
 )
-QUIET = RunOptions(progress=False)
+QUIET = RunOptions()
 FEW = TreeOptions(grid=(1, 2, 5), leaves=(6,), rates=(0.1,), threads=1)
 
 

@@ -121,7 +121,6 @@ def test_planted_dynamics_are_recovered(tiny_bundle: Path, planted: Panel, tmp_p
         out=tmp_path / "fitted",
         options=StateFitOptions(width=32, steps=500),
         seed=1,
-        progress=False,
     )
     forecaster = Forecaster(bundle)
     test = planted.only(persons_of(planted, "test"))
@@ -162,7 +161,7 @@ def test_columns_and_exits_without_observations_are_never_simulated(
     poor = Panel(frame, register_panel.meta)
     options = StateFitOptions(width=8, steps=20, batch_persons=64)
     forecaster = Forecaster(
-        fit_state_network(tiny_bundle, poor, out=tmp_path / "poor", options=options, progress=False)
+        fit_state_network(tiny_bundle, poor, out=tmp_path / "poor", options=options)
     )
     last = frame.group_by("person_id").agg(pl.col("year").max(), born=pl.col("birth_year").first())
     eligible = (
@@ -184,7 +183,7 @@ def test_another_panel_or_other_money_is_refused(
     ):
         panel = Panel(register_panel.frame, replace(meta, **other))
         with pytest.raises(UsageError, match=words):
-            fit_state_network(tiny_bundle, panel, out=tmp_path / "fitted", progress=False)
+            fit_state_network(tiny_bundle, panel, out=tmp_path / "fitted")
 
 
 @pytest.mark.thorough
@@ -193,7 +192,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(
 ) -> None:
     options, out = StateFitOptions(width=8, steps=220, batch_persons=16), tmp_path / "stopped"
     straight = fit_state_network(
-        tiny_bundle, register_panel, out=tmp_path / "straight", options=options, progress=False
+        tiny_bundle, register_panel, out=tmp_path / "straight", options=options
     )
     step, count = StateModule.training_step, [0]
 
@@ -205,12 +204,10 @@ def test_a_stopped_run_resumes_to_the_same_weights(
 
     monkeypatch.setattr(StateModule, "training_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        fit_state_network(tiny_bundle, register_panel, out=out, options=options, progress=False)
+        fit_state_network(tiny_bundle, register_panel, out=out, options=options)
     assert not out.exists()
     assert (out.with_name("stopped.circumstances.run") / "last.ckpt").is_file()
-    resumed = fit_state_network(
-        tiny_bundle, register_panel, out=out, options=options, progress=False
-    )
+    resumed = fit_state_network(tiny_bundle, register_panel, out=out, options=options)
     assert count[0] < 150 + 220, "it started again from the beginning"
     assert resumed.circumstances is not None
     assert straight.circumstances is not None
