@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,7 @@ WAIT_SECONDS = 60.0  # longest wait of a writer for another one
 _MAX_STATEMENT_SECONDS = 60.0  # (PostgreSQL)
 _DRIVER = "postgresql+psycopg"
 _MIGRATION_LOCK = 7_236_801  # number of the PostgreSQL lock for changes of the tables
+_IDS = 2**31  # ledgers have ids below this
 
 Key = TypeVar("Key")
 
@@ -178,10 +180,14 @@ class Database:
         immediately = self.engine.execution_options(begin="BEGIN IMMEDIATE")
         with translate_errors(), immediately.begin() as connection:
             migrate(connection)
-            stored = connection.scalar(select(LEDGER_KEY.c.key_check))
+            stored = connection.execute(select(LEDGER_KEY)).one_or_none()
             if stored is None:
-                connection.execute(insert(LEDGER_KEY).values(id=1, key_check=self._key_check))
-            elif stored != self._key_check:
+                new = insert(LEDGER_KEY).values(
+                    id=secrets.randbelow(_IDS), key_check=self._key_check
+                )
+                stored = connection.execute(new.returning(LEDGER_KEY)).one()
+            self.ledger_id: int = stored.id
+            if stored.key_check != self._key_check:
                 fix = "Give the key file that the ledger was made with"
                 raise UsageError(
                     "The ledger was made with another key",

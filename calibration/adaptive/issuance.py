@@ -201,7 +201,7 @@ class AdaptiveRecipe(Recipe):
     def describe(self) -> dict[str, Any]:
         """Everything on which the rows depend, and the ledger that they are entered in.
 
-        The ledger is known by its key, because its URL may change.
+        The ledger is known by its key and its id, because its URL may change.
         """
         return {
             **super().describe(),

@@ -115,8 +115,8 @@ class Ledger:
 
     @property
     def identity(self) -> str:
-        """What tells the part of this holder from other parts and from those of other keys."""
-        return self._key.keyed_hash("part", self._actor.holder).hex()
+        """What tells the part of this holder from other parts, and from those of other ledgers."""
+        return self._key.keyed_hash("part", self._database.ledger_id, self._actor.holder).hex()
 
     def close(self) -> None:
         """Close all connections."""

@@ -34,8 +34,8 @@ def _filled(
     return sa.Column(name, kind, *constraints, nullable=False)
 
 
-# One row: the hash of a fixed word under the pseudonym key. If the ledger is opened with another
-# key, the hash differs. A writer locks this row.
+# One row: a random id, which tells ledgers of one key apart, and the hash of a fixed word under the
+# pseudonym key. If the ledger is opened with another key, the hash differs. A writer locks this row.
 LEDGER_KEY = sa.Table("ledger", TABLES, _key("id"), _filled("key_check", sa.LargeBinary))
 
 # What a holder has issued with one bundle, and the adaptive state that follows from its outcomes

@@ -195,14 +195,16 @@ def test_a_run_that_one_ledger_has_is_not_complete_for_another_or_another_holder
 ) -> None:
     """Both ledgers are empty, so thresholds are the same; but the second would stay without."""
     out, recipe = tmp_path / "out", Recipe(tiny_bundle, REQUEST, DRAWS)
+    key = tmp_path / "key"
+    key.write_bytes(bytes(range(32)))
     for name, holder, refused in (
         ("one", "common", None),
-        ("other", "common", "ledger differ"),
+        ("other", "common", "ledger differ"),  # of the same key
         ("one", "office", "ledger differ"),
         ("one", "common", None),
     ):
         url = f"sqlite:///{tmp_path / name}.sqlite"
-        of_holder = AdaptiveRecipe.of(recipe, out, url=url, key=None, record=True, holder=holder)
+        of_holder = AdaptiveRecipe.of(recipe, out, url=url, key=key, record=True, holder=holder)
         with pytest.raises(UsageError, match=refused) if refused else nullcontext():
             score(Source(people, prices=2022), out, of_holder)
 
