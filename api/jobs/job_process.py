@@ -137,7 +137,7 @@ def _tabulate(
     tables = make_tables(population, request, rules, transition_years=None)
     provenance = population.provenance(request, rules)
     warnings = [w for run in (scored, *of_reference) for w in run.totals["warnings"]]
-    warnings += warning_dicts([*population.warnings(request, rules), *tables.warnings(rules)])
+    warnings += warning_dicts(tables.warnings)
     provenance |= {"warnings": [w for i, w in enumerate(warnings) if w not in warnings[:i]]}
     content = encode_table(tables.statistics, PARQUET, provenance)
     commit(folder.result, lambda path: path.write_bytes(content))

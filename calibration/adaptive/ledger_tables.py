@@ -35,7 +35,7 @@ def _filled(
 
 
 # One row: a random id, which tells ledgers of one key apart, and the hash of a fixed word under the
-# pseudonym key. If the ledger is opened with another key, the hash differs. A writer locks this row.
+# pseudonym key. If the ledger is opened with another key, the hash differs. A writer locks the row.
 LEDGER_KEY = sa.Table("ledger", TABLES, _key("id"), _filled("key_check", sa.LargeBinary))
 
 # What a holder has issued with one bundle, and the adaptive state that follows from its outcomes

@@ -116,7 +116,7 @@ def tables(
     if dynamics:
         careers = dynamics_table(population.paths, population.records, minimum)
         results = replace(results, dynamics=careers)
-    warnings = show_warnings(population.warnings(request, rules))
+    warnings = show_warnings(results.warnings)
     provenance = population.provenance(request, rules)
     provenance |= {**_inputs(people, weights), "warnings": warnings}
     provenance["code_version"] = current_version()

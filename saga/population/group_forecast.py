@@ -88,11 +88,7 @@ def tabulate(
     of_groups = replace(
         paths,
         table=tables.statistics,
-        warnings=(
-            *paths.warnings,
-            *population.warnings(request, rules),
-            *tables.warnings(rules),
-        ),
+        warnings=(*paths.warnings, *tables.warnings),
         provenance=population.provenance(request, rules),
     )
     return GroupForecasts(**vars(of_groups))

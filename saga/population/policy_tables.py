@@ -59,6 +59,7 @@ class PolicyTables:
         transitions: Year, later year, groups, class, later class, share.
         log: Which cells are suppressed, by which rule, and for which unsafe cell.
         suppressed_until: For each year, how many values would be suppressed if it were the last.
+        warnings: Those of the population, and that no value is published.
         dynamics: The table of `saga.population.simulated_careers`, if it is requested.
     """
 
@@ -66,22 +67,13 @@ class PolicyTables:
     transitions: pl.DataFrame
     log: pl.DataFrame
     suppressed_until: Mapping[int, int]
+    warnings: tuple[ForecastWarning, ...]
     dynamics: pl.DataFrame | None = None
 
     def chances(self) -> dict[str, float | None]:
         """The events and their chances; None for one of a suppressed group."""
         rows = self.statistics.filter(statistic="chance").iter_rows(named=True)
         return {row["event"]: row["value"] for row in rows}
-
-    def warnings(self, rules: DisclosureRules) -> list[ForecastWarning]:
-        """That no value is published, if it is so."""
-        if not self.statistics["suppressed"].all():
-            return []
-        message = (
-            f"All values are suppressed: groups have fewer than {rules.minimum} persons, or few "
-            "have most of their earnings. Send more persons, or choose fewer groups."
-        )
-        return [ForecastWarning("all-suppressed", message)]
 
 
 def make_tables(
@@ -188,16 +180,25 @@ def table_steps(
     log += transition_log
     order = ["table", "year", *grid.groups, "class", "rule", "hides"]
     schema = {name: pl.Int32 if name == "year" else pl.String for name in order}
+    statistics = pl.DataFrame(rows, infer_schema_length=None).with_columns(
+        pl.col("year").cast(pl.Int32), pl.selectors.by_dtype(pl.Null).cast(pl.Float64)
+    )
+    warnings = population.warnings(request, rules)
+    if statistics["suppressed"].all():
+        message = (
+            f"All values are suppressed: groups have fewer than {rules.minimum} persons, or few "
+            "have most of their earnings. Give more persons, or choose fewer groups."
+        )
+        warnings.append(ForecastWarning("all-suppressed", message))
     return PolicyTables(
-        pl.DataFrame(rows, infer_schema_length=None).with_columns(
-            pl.col("year").cast(pl.Int32), pl.selectors.by_dtype(pl.Null).cast(pl.Float64)
-        ),
+        statistics,
         transitions,
         pl.DataFrame(log, schema=schema),
         {
             year: done * int(hidden_by[year].sum()) * len(GROUP_STATISTICS)
             for done, year in enumerate(hidden_by, start=1)
         },
+        tuple(warnings),
     )
 
 
