@@ -43,7 +43,7 @@ from saga.batch.engine import BatchInterruptedError, score
 from saga.batch.products import Recipe
 from saga.batch.run_folder import RUN, merge_parts
 from saga.bundle import Bundle
-from saga.data.facts import open_facts
+from saga.data.facts import Facts, open_facts
 from saga.data.reading import Source
 from saga.errors import SagaError
 from saga.features.transforms import Transforms
@@ -84,9 +84,10 @@ def run_job(folder: JobFolder, settings: Settings) -> None:
 
 def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[str, Any]:
     options = JobOptions.model_validate(order.options)
-    source = _source(folder, order, options, settings)
+    facts = open_facts(settings.facts)
+    source = _source(folder, order, options, settings, facts)
     request = options.request
-    recipe = _recipe(folder, options, settings, order.holder)
+    recipe = _recipe(folder, options, settings, facts, order.holder).with_contents()
     earlier = read_json(folder.out / RUN)
     if earlier is not None and earlier["recipe"] != json.loads(json.dumps(recipe.describe())):
         # The service got another bundle or version meanwhile; a result is of one of them.
@@ -112,7 +113,7 @@ def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[
         for run, (out, of_run) in enumerate(runs.items())
     )
     if report.rows and isinstance(request, PopulationRequest):
-        _tabulate(folder, list(runs), source, request, settings)
+        _tabulate(folder, list(runs), source, request, facts)
     elif report.rows:
         merge_parts(folder.out, folder.result)
     unused = {"columns_not_used": list(source.ignored)} if source.ignored else {}
@@ -124,7 +125,7 @@ def _tabulate(
     runs: Sequence[Path],
     source: Source,
     request: PopulationRequest,
-    settings: Settings,
+    facts: Facts,
 ) -> None:
     """Write the table of groups, and delete the paths of single persons.
 
@@ -132,7 +133,6 @@ def _tabulate(
     """
     scored, *of_reference = map(ScoredPaths, runs)
     panel, rules = source.read(), DisclosureRules()
-    facts = open_facts(settings.facts)
     population = population_of(scored, panel, request, None, facts, *of_reference)
     tables = make_tables(population, request, rules, transition_years=None)
     provenance = population.provenance(request, rules)
@@ -157,7 +157,9 @@ def _delete_run(out: Path) -> None:
     shutil.rmtree(gone)
 
 
-def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: Settings) -> Source:
+def _source(
+    folder: JobFolder, order: JobOrder, options: JobOptions, settings: Settings, facts: Facts
+) -> Source:
     """The persons, read as `saga.api.request_panel` reads those of a call."""
     path = folder.path / order.persons_file
     check_file(path, settings.max_job_bytes)
@@ -168,17 +170,19 @@ def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: S
         mapping = request_mapping(transforms)
     if transforms.currency != "SEK":
         prices = transforms.price_year
-    return Source(path, mapping, prices, options.on_error, settings.facts, options.origin)
+    return Source(path, mapping, prices, options.on_error, facts, options.origin)
 
 
-def _recipe(folder: JobFolder, options: JobOptions, settings: Settings, holder: str) -> Recipe:
+def _recipe(
+    folder: JobFolder, options: JobOptions, settings: Settings, facts: Facts, holder: str
+) -> Recipe:
     request = options.request
     recipe = Recipe(
         settings.bundle,
         request.of_paths if isinstance(request, PopulationRequest) else request,
         options.draws(),
         settings.rollout,
-        settings.facts,
+        facts,
     )
     if settings.database is None:
         return recipe

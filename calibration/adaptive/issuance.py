@@ -213,13 +213,13 @@ class AdaptiveRecipe(Recipe):
     def open(self) -> ProductComputation:
         """Load the bundle and, to record, connect to the ledger."""
         forecaster = self.forecaster()
-        recipe, adapted = self._opened(forecaster), AdaptedForecaster.of(forecaster, self.state)
+        adapted = AdaptedForecaster.of(forecaster, self.state)
         if not self.record:
-            return ProductComputation(recipe, forecaster, adapted)
-        adapted.check_recordable(recipe.request, recipe.draws)
+            return ProductComputation(self, forecaster, adapted)
+        adapted.check_recordable(self.request, self.draws)
         ledger = open_ledger(self.url, self.key, Actor(self.holder))
 
         def enter(issued: Sequence[IssuedInterval]) -> None:
             ledger.record(forecaster.bundle.digest, issued)
 
-        return ProductComputation(recipe, forecaster, adapted, enter)
+        return ProductComputation(self, forecaster, adapted, enter)

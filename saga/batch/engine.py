@@ -231,6 +231,7 @@ def score(
     require_output_outside_input(source.path, open_place(out_dir), "The output")
     if min(1 if n is None else n for n in (workers, persons_per_partition)) < 1:
         raise UsageError("The workers, and the persons a partition, must be at least 1.")
+    recipe = recipe.with_contents()
     values = {
         "input": source.describe(),
         "recipe": recipe.describe(),

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from saga.bundle import Bundle
-from saga.data.facts import open_facts
+from saga.data.facts import Facts, open_facts
 from saga.data.panel import Panel
-from saga.files.atomic import digest_file
 from saga.forecast_checks import find_without_rows
 from saga.forecast_results import Result
 from saga.forecaster import Forecaster
+from saga.macro.scenarios import SCENARIOS, Scenario, scenario_from
 from saga.requests import (
     Draws,
     ForecastRequest,
@@ -45,20 +45,26 @@ class Recipe:
     request: Request = ForecastRequest()
     draws: Draws = Draws()
     rollout: RolloutName | None = None
-    facts: str | Path | None = None  # a folder or file with an office's own
+    facts: str | Path | Facts | None = None  # a folder or file with an office's own
+
+    def with_contents(self) -> Self:
+        """The recipe with its scenario and facts themselves: files may change during a run."""
+        scenario = self.draws.scenario
+        if not (isinstance(scenario, str) and scenario in SCENARIOS):
+            scenario = scenario_from(scenario, None)
+        draws = replace(self.draws, scenario=scenario)
+        return replace(self, draws=draws, facts=open_facts(self.facts))
 
     def describe(self) -> dict[str, object]:
         """The values on which rows depend, to be written as JSON.
 
-        The bundle and a scenario file are represented by their digests.
+        The bundle and a scenario of values are represented by their digests.
 
         Raises:
             BundleError: If the bundle cannot be trusted.
             UsageError: If the bundle has no states and the request needs them.
         """
         scenario = self.draws.scenario
-        if isinstance(scenario, str | Path) and Path(scenario).is_file():
-            scenario = digest_file(Path(scenario))
         bundle = Bundle.load(self.bundle)
         if isinstance(self.request, PathsRequest) and self.request.states:
             bundle.state_weights()  # fails before the input is staged
@@ -68,7 +74,7 @@ class Recipe:
             **asdict(self.request),
             "paths": self.draws.n_paths,
             "seed": self.draws.seed,
-            "scenario": scenario,
+            "scenario": scenario.digest if isinstance(scenario, Scenario) else scenario,
             "rollout": self.rollout,
             "facts": open_facts(self.facts).digest,
             "code_version": current_version(),
@@ -90,14 +96,8 @@ class Recipe:
         )
 
     def open(self) -> ProductComputation:
-        """The computation of the recipe, with its bundle and scenario loaded."""
-        forecaster = self.forecaster()
-        return ProductComputation(self._opened(forecaster), forecaster)
-
-    def _opened(self, forecaster: Forecaster) -> Self:
-        """The recipe with the scenario itself: a file may change while partitions are computed."""
-        scenario = forecaster.scenario(self.draws.scenario)
-        return replace(self, draws=replace(self.draws, scenario=scenario))
+        """The computation of the recipe, with its bundle loaded."""
+        return ProductComputation(self, self.forecaster())
 
 
 class ProductComputation:

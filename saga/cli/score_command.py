@@ -112,12 +112,13 @@ def score(
         raise UsageError(f"The product {product} has no option --record. Leave it out.")
     if address is not None and engine != "ray":
         raise UsageError("The engine local has no --address. Leave it out, or use --engine ray.")
+    facts = reading.open_facts()
     recipe = Recipe(
         model.directory,
         request,
         draws,
         model.rollout,
-        reading.facts,
+        facts,
     )
     if ledger.database is not None:
         from saga.calibration.adaptive.issuance import AdaptiveRecipe
@@ -131,9 +132,7 @@ def score(
             record=ledger.record,
         )
     part = ALL_PARTITIONS if shard is None else Shard.parse(shard)
-    rows = Source(
-        source, reading.mapping, reading.prices, reading.on_error, reading.facts, reading.origin
-    )
+    rows = Source(source, reading.mapping, reading.prices, reading.on_error, facts, reading.origin)
     with console.progress("Scoring", quiet=as_json) as progress:
         report = run_score(
             rows,

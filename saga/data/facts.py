@@ -331,8 +331,10 @@ def shipped_facts() -> Facts:
     return Facts(join_values(_shipped_values()))
 
 
-def open_facts(source: str | Path | None) -> Facts:
-    """The facts of `read_facts`, or the shipped ones if `source` is None."""
+def open_facts(source: str | Path | Facts | None) -> Facts:
+    """The facts of `read_facts`, or themselves, or the shipped ones if `source` is None."""
+    if isinstance(source, Facts):
+        return source
     return shipped_facts() if source is None else read_facts(source)
 
 

@@ -148,7 +148,7 @@ class Source:
 
     @cached_property
     def _facts(self) -> Facts:
-        return self.facts if isinstance(self.facts, Facts) else open_facts(self.facts)
+        return open_facts(self.facts)
 
     @property
     def _folders(self) -> list[Path]:

@@ -369,18 +369,36 @@ def test_a_bundle_that_is_replaced_while_workers_start_is_refused(
     assert not list((tmp_path / "out").glob("part-*"))
 
 
-def test_a_scenario_file_that_changes_during_a_run_changes_no_later_part(
-    people: Path, tiny_bundle: Path, tmp_path: Path
+@WORKERS
+@pytest.mark.parametrize("changed", ["scenario", "facts"])
+def test_a_file_that_changes_during_a_run_changes_no_part(
+    changed: str, workers: int, people: Path, tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    file, header = tmp_path / "scenario.csv", "year,unemployment,real_wage_growth,inflation\n"
-    recipe = Recipe(tiny_bundle, ForecastRequest((1, 2)), Draws(25, scenario=file))
-    years = range(2015, 2030)
-    for folder, later in (("whole", 0.03), ("changed", -0.05)):
-        file.write_text(header + "".join(f"{year},.08,.03,.02\n" for year in years))
+    """Neither before the workers start nor between two partitions."""
+    scenario, facts = tmp_path / "scenario.csv", tmp_path / "facts.csv"
+    recipe = Recipe(tiny_bundle, ForecastRequest((1, 2)), Draws(25, scenario=scenario), None, facts)
 
-        def change(done: int, _: int, growth: float = later) -> None:
-            if done:
-                file.write_text(header + "".join(f"{year},.08,{growth},.02\n" for year in years))
+    def write(growth: float, index: float) -> None:
+        rows = [f"{year},.08,{growth},.02\n" for year in range(2015, 2030)]
+        scenario.write_text(
+            "".join(["year,unemployment,real_wage_growth,inflation\n", *rows]), encoding="utf-8"
+        )
+        facts.write_text(
+            "series,year,value,unit,mark,source\n"
+            f"consumer_price_index,2025,{index},1980 = 100,V,office\n"
+        )
 
-        score(people, tmp_path / folder, recipe, persons_per_partition=4, progress=change)
+    def change(_done: int, _all: int) -> None:
+        write(*{"scenario": (-0.05, 430.0), "facts": (0.03, 470.0)}[changed])
+
+    for folder, progress in (("whole", None), ("changed", change)):
+        write(0.03, 430.0)
+        score(
+            people,
+            tmp_path / folder,
+            recipe,
+            workers=workers,
+            persons_per_partition=12,
+            progress=progress,
+        )
     assert _read(tmp_path / "changed").equals(_read(tmp_path / "whole"))

@@ -118,9 +118,7 @@ def test_what_is_published_lies_apart_from_the_log_of_small_cells(
     assert _log(out).is_file()
 
 
-def test_tables_without_a_published_value_say_so(
-    scored: Path, panel: Path, tmp_path: Path
-) -> None:
+def test_tables_without_a_published_value_say_so(scored: Path, panel: Path, tmp_path: Path) -> None:
     line = ("tables", scored, "--panel", panel, "--by sex", "--out", tmp_path / "out")
     codes = [warning["code"] for warning in answer(*line, f"--minimum {PERSONS + 1}")["warnings"]]
     assert codes == ["all-suppressed"]
