@@ -68,13 +68,33 @@ def require_unit(panel: Panel, reference: TrainingReference | None) -> None:
     few_are_rare = _are_rare(compared.properties, reference.quantiles)
     for warning in _wrong_units(panel, reference, compared.relative_logs, few_are_rare):
         if warning.column == "earnings":
-            raise InputError.of(
-                "The earnings are no outcomes of the bundle's forecasts.",
-                "unit",
-                warning.message.rstrip("."),
-                "Give amounts in the money of the training",
-                column="earnings",
-            )
+            raise _no_outcomes(warning)
+
+
+def require_outcome_unit(outcomes: pl.DataFrame, reference: TrainingReference | None) -> None:
+    """As `require_unit`, for earnings of persons whose ages are not known.
+
+    Only amounts below or above what is typical at every age count. A few persons may all have such.
+    """
+    positive = outcomes.filter(pl.col("earnings") > 0)
+    levels = [level for level in reference.typical if level is not None] if reference else []
+    n_persons = positive["person_id"].n_unique()
+    if not levels or n_persons < _MANY_PERSONS:
+        return
+    logs = np.log(positive["earnings"].to_numpy())
+    relative_logs = logs - np.clip(logs, min(levels), max(levels))
+    if warning := _wrong_unit("earnings", relative_logs, n_persons, sensitive=True):
+        raise _no_outcomes(warning)
+
+
+def _no_outcomes(warning: ForecastWarning) -> InputError:
+    return InputError.of(
+        "The earnings are no outcomes of the bundle's forecasts.",
+        "unit",
+        warning.message.rstrip("."),
+        "Give amounts in the money of the training",
+        column="earnings",
+    )
 
 
 def about_growth(panel: Panel) -> Iterator[ForecastWarning]:
@@ -200,12 +220,20 @@ def _wrong_units(
         if not len(persons):
             continue
         n_persons = 1 + int(np.count_nonzero(persons[1:] != persons[:-1]))
-        ratio = math.exp(_median(logs[positive]))
         sensitive = column == "earnings" and (n_persons >= _MANY_PERSONS or few_are_rare)
-        threshold = _UNITS_BELOW[-1][0] if sensitive else _MIN_COLUMN_RATIO
-        if not 1 / threshold < ratio < threshold:
-            message = _unit_message(column, ratio)
-            yield ForecastWarning("unit", message, count=n_persons, column=column)
+        if warning := _wrong_unit(column, logs[positive], n_persons, sensitive=sensitive):
+            yield warning
+
+
+def _wrong_unit(
+    column: str, relative_logs: NDArray[np.float64], n_persons: int, *, sensitive: bool
+) -> ForecastWarning | None:
+    """That the median of amounts, relative to those of training persons, is of another size."""
+    ratio = math.exp(_median(relative_logs))
+    threshold = _UNITS_BELOW[-1][0] if sensitive else _MIN_COLUMN_RATIO
+    if 1 / threshold < ratio < threshold:
+        return None
+    return ForecastWarning("unit", _unit_message(column, ratio), count=n_persons, column=column)
 
 
 def _median(values: NDArray[np.float64]) -> float:

@@ -41,6 +41,7 @@ from saga.calibration.adaptive.outcome_entries import (
     check_amounts,
 )
 
+from saga.amount_warnings import require_outcome_unit
 from saga.data.casting import read_column
 from saga.data.deflation import real_factors
 from saga.errors import InputError, Problem
@@ -86,7 +87,7 @@ async def post_outcomes(
 
     def decode(body: bytes) -> list[tuple[str, int, float]]:
         table, prices = _read_json(body) if kind == JSON else _read_table(body, kind, query)
-        return _in_bundle_money(forecaster, table, prices).rows()
+        return _outcomes_of(forecaster, table, prices)
 
     async with service.admit(request, caller) as ticket:
         outcomes = await service.parse(request, ticket, decode)
@@ -129,7 +130,7 @@ async def post_corrections(
     def decode(body: bytes) -> tuple[list[OutcomeInput], CorrectionReason]:
         content = validate(CorrectionsRequest, decode_json(body))
         table = _table_of(content.corrections)
-        return _in_bundle_money(forecaster, table, content.prices).rows(), content.reason
+        return _outcomes_of(forecaster, table, content.prices), content.reason
 
     async with service.admit(request, caller) as ticket:
         corrections, why = await service.parse(request, ticket, decode)
@@ -177,6 +178,15 @@ def _read_table(
             [Problem("outcome", "Not an outcome", fix, None, person, year, invalid.height)],
         )
     return table, prices
+
+
+def _outcomes_of(
+    forecaster: Forecaster, table: pl.DataFrame, prices: PricesOption
+) -> list[tuple[str, int, float]]:
+    """Outcomes in the bundle's money. Raises InputError if many persons' are in another unit."""
+    outcomes = _in_bundle_money(forecaster, table, prices)
+    require_outcome_unit(outcomes, forecaster.transforms.reference)
+    return outcomes.rows()
 
 
 def _in_bundle_money(

@@ -62,8 +62,8 @@ def test_another_key_gets_unmatched_and_moves_nothing(
 ) -> None:
     running, call = holders
     assert record(call["a"], person).json()["provenance"]["recorded"]["new"] == 40
-    sent = {"outcomes": outcomes(amount=9e7)}
-    guesses = {"outcomes": outcomes(amount=9e7) + outcomes(amount=8e7)}
+    sent = {"outcomes": outcomes(amount=1.2e6)}
+    guesses = {"outcomes": outcomes(amount=1.2e6) + outcomes(amount=1.1e6)}
     before = call["b"]("/v1/outcomes", guesses).json()
     assert counts(call["a"]("/v1/outcomes", sent))["new"] == 20
     assert call["b"]("/v1/outcomes", guesses).json() == before
@@ -114,12 +114,12 @@ def test_contradictions_end_with_429_and_a_correction_ends_that(
         ]
         return post("/v1/outcomes/corrections", {"reason": reason, "corrections": rows})
 
-    corrected = correct("revised", 9e7, None)
+    corrected = correct("revised", 1.2e6, None)
     assert corrected.status_code == 200, corrected.text
     expected = {"corrected": 1, "withdrawn": 1, "unmatched": 0, "rejudged": 1, "reopened": 1}
     assert {name: corrected.json()[name] for name in expected} == expected
     assert corrected.json()["adaptive"]["version"] == 2
-    rows = outcomes(2, amount=9e7)
+    rows = outcomes(2, amount=1.2e6)
     settled = post("/v1/outcomes", {"outcomes": rows})
     assert counts(settled) == {
         "new": 1,
@@ -200,7 +200,7 @@ def test_forecasts_go_on_under_the_last_known_state_while_the_ledger_fails(
     running, call = holders
     post = call["a"]
     record(post, person)
-    post("/v1/outcomes", {"outcomes": outcomes(amount=9e7)})
+    post("/v1/outcomes", {"outcomes": outcomes(amount=1.2e6)})
     forecast = {"persons": people(person, 1), **OPTIONS}
     before = post("/v1/forecasts", forecast).json()
 
@@ -235,7 +235,7 @@ def test_forecasts_go_on_under_the_last_known_state_while_the_ledger_fails(
         assert (table["settled"], table["last_known"]) == (None, True)
         assert table["version"] == 1
     awaited(ledger_up)
-    assert counts(post("/v1/outcomes", {"outcomes": outcomes(amount=9e7)}))["duplicate"] == 20
+    assert counts(post("/v1/outcomes", {"outcomes": outcomes(amount=1.2e6)}))["duplicate"] == 20
     after = post("/v1/forecasts", forecast).json()
     assert after["provenance"]["adaptive"] == before["provenance"]["adaptive"]
     lines = [json.loads(line) for line in running.log.getvalue().splitlines()]
@@ -251,7 +251,7 @@ def test_a_state_that_another_process_moved_is_in_force_within_seconds(
     _, call = holders
     record(call["a"], person)
     other = open_ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}", actor=Actor("a"))
-    assert other.settle([(f"P{i}", 2023, 9e7) for i in range(20)]).new == 20
+    assert other.settle([(f"P{i}", 2023, 1.2e6) for i in range(20)]).new == 20
     other.close()
     forecast = {"persons": people(person, 1), **OPTIONS}
 
@@ -273,7 +273,7 @@ def test_a_restored_backup_without_a_holder_ends_the_state_of_that_holder(
     before, file, backup = answer(), tmp_path / "ledger.sqlite", tmp_path / "backup"
     shutil.copy(file, backup)
     record(call["a"], person)
-    call["a"]("/v1/outcomes", {"outcomes": outcomes(amount=9e7)})
+    call["a"]("/v1/outcomes", {"outcomes": outcomes(amount=1.2e6)})
     assert answer()["provenance"]["adaptive"]["version"] == 1
     backup.rename(file)
     awaited(lambda: bool(answer()["provenance"]["adaptive"]["version"] == 0))

@@ -86,7 +86,7 @@ def test_outcomes_settle_recorded_intervals_once_and_move_thresholds(
     )
 
     # Nominal money of 2023, far above all histories: every interval misses.
-    sent = {"outcomes": outcomes(amount=9e7) + outcomes(1, 2021)}
+    sent = {"outcomes": outcomes(amount=1.2e6) + outcomes(1, 2021)}
     answer = with_ledger.client.post("/v1/outcomes", json=sent)
     assert (answer.status_code, counts(answer)) == (
         200,
@@ -258,6 +258,12 @@ NULL = [*outcomes(50), {"person_id": "LOST", "year": 2024, "earnings": None}]
         (PARQUET, [{**P1, "year": 2023.5}], "", 422, {"rule": "column-type"}),
         (PARQUET, [{**P1, "earnings": "271 828"}], "", 422, {"rule": "column-type"}),
         (PARQUET, [{**P1, " Year": 2023}], "", 422, {"rule": "columns"}),
+        # In another unit than the training's, as those of a panel.
+        *(
+            (kind, outcomes(amount=amount), "", 422, {"rule": "unit", "column": "earnings"})
+            for kind in (JSON, PARQUET)
+            for amount in (271.828, 27_182_800.0)
+        ),
     ],
 )
 def test_what_is_no_outcome_is_refused_with_its_place_and_no_value(
@@ -279,6 +285,16 @@ def test_what_is_no_outcome_is_refused_with_its_place_and_no_value(
     assert place.items() <= problem.items()
     assert "or null" not in problem["fix"], "an outcome is a number"
     assert not re.search(r"271 ?828|P{65}", answer.text)
+
+
+@pytest.mark.parametrize(("n", "amount"), [(19, 271.828), (20, 30_000.0), (20, 900_000.0)])
+def test_few_persons_may_earn_little_and_many_what_is_usual_at_some_age(
+    without_records: Running, n: int, amount: float
+) -> None:
+    answer = without_records.client.post(
+        "/v1/outcomes", json={"outcomes": outcomes(n, 2023, amount)}
+    )
+    assert counts(answer)["unmatched"] == n
 
 
 @pytest.mark.parametrize(
