@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import opened
+from saga.cli.inputs import opened, show_warnings
 from saga.errors import UsageError
 from saga.files.atomic import commit
 from saga.requests import Draws, Option
@@ -83,6 +83,9 @@ def _show(preview: MappingPreview, proposal: Proposal | None, *, as_json: bool) 
     """Print a proposal, the effects of a mapping, and rows before and after."""
     import polars as pl
 
+    from saga.amount_warnings import about_growth
+
+    warnings = show_warnings(list(about_growth(preview.panel) if preview.panel else ()))
     before, after = preview.before.head(_ROWS), preview.after.head(_ROWS)
     entries = [
         {
@@ -101,6 +104,7 @@ def _show(preview: MappingPreview, proposal: Proposal | None, *, as_json: bool) 
             "entries": entries,
             "unmatched": unmatched,
             "problems": [problem.as_dict() for problem in preview.problems],
+            "warnings": warnings,
             "not_used": preview.unread,
             "before": before.to_dicts(),
             "after": after.to_dicts(),

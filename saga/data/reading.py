@@ -70,7 +70,8 @@ class MappingPreview:
     """The rows of a source `before` and `after` its mapping is applied, and what entries did.
 
     Amounts are in the currency, in the prices of the source. `problems` say why the source cannot
-    be read by the mapping, `unread` are columns that it leaves out.
+    be read by the mapping, `unread` are columns that it leaves out; `panel` is None if it cannot be
+    read.
     """
 
     before: pl.DataFrame
@@ -78,6 +79,7 @@ class MappingPreview:
     effects: tuple[Effect, ...]
     problems: tuple[Problem, ...]
     unread: tuple[str, ...]
+    panel: Panel | None
 
 
 @dataclass(frozen=True)
@@ -400,11 +402,12 @@ class Source:
         # What a mapping has no index for is in prices that commands are told.
         is_told = self._mapped.currency != "SEK" and self._mapped.deflator is None
         prices = self._mapped.price_year if is_told else self.prices
+        panel = None
         try:
-            replace(self, prices=prices).panel(rows, unread)
+            panel = replace(self, prices=prices).panel(rows, unread)
         except InputError as error:
             problems += error.problems
-        return MappingPreview(rows, renamed, tuple(effects), tuple(problems), unread)
+        return MappingPreview(rows, renamed, tuple(effects), tuple(problems), unread, panel)
 
     def read(self, rejected: Path | None = None) -> Panel:
         """The panel of all rows. Raises errors as `read_panel` does."""

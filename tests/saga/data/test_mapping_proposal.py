@@ -13,7 +13,7 @@ from saga import InputError, read_panel
 from saga.data.mapping_file import load_mapping
 from saga.data.mapping_proposal import Proposal, propose_mapping
 from saga.data.reading import Source
-from tests.command_line import done, run
+from tests.command_line import answer, done, run
 
 
 def _rows() -> pl.DataFrame:
@@ -283,6 +283,25 @@ def test_a_wrong_column_is_named_as_the_source_has_it(
     assert hint in str(error.value)
     shown = done("init", file, "--mapping", mapping).stderr
     assert all(f"Error: {problem}" in shown for problem in error.value.problems)
+
+
+@pytest.mark.parametrize(("growth", "codes"), [(0.08, ["unit"]), (0.01, [])])
+def test_amounts_that_grow_as_nominal_ones_do_are_doubted_as_in_training(
+    growth: float, codes: list[str], tmp_path: Path
+) -> None:
+    """Of a currency without a price index, all amounts are taken as those of one year."""
+    file, mapping = tmp_path / "panel.csv", tmp_path / "m.yaml"
+    rows = [
+        (i, 2000 + t, 1950 + i % 25, 3e4 * (1 + growth) ** t * (1 + i % 7 / 10))
+        for i in range(300)
+        for t in range(9)
+    ]
+    frame = pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row")
+    frame.write_csv(file)
+    mapping.write_text("currency: USD\nfloor: none\nmacro: none\n")
+    shown = answer("init", file, "--mapping", mapping)
+    assert shown["problems"] == []
+    assert [warning["code"] for warning in shown["warnings"]] == codes
 
 
 def test_ids_and_years_of_any_file_are_shown_as_they_are_written(tmp_path: Path) -> None:
