@@ -87,7 +87,7 @@ async def post_outcomes(
 
     def decode(body: bytes) -> list[tuple[str, int, float]]:
         table, prices = _read_json(body) if kind == JSON else _read_table(body, kind, query)
-        return _outcomes_of(forecaster, table, prices)
+        return _outcomes_of(forecaster, table, prices).rows()
 
     async with service.admit(request, caller) as ticket:
         outcomes = await service.parse(request, ticket, decode)
@@ -130,7 +130,7 @@ async def post_corrections(
     def decode(body: bytes) -> tuple[list[OutcomeInput], CorrectionReason]:
         content = validate(CorrectionsRequest, decode_json(body))
         table = _table_of(content.corrections)
-        return _outcomes_of(forecaster, table, content.prices), content.reason
+        return _outcomes_of(forecaster, table, content.prices).rows(), content.reason
 
     async with service.admit(request, caller) as ticket:
         corrections, why = await service.parse(request, ticket, decode)
@@ -180,13 +180,11 @@ def _read_table(
     return table, prices
 
 
-def _outcomes_of(
-    forecaster: Forecaster, table: pl.DataFrame, prices: PricesOption
-) -> list[tuple[str, int, float]]:
+def _outcomes_of(forecaster: Forecaster, table: pl.DataFrame, prices: PricesOption) -> pl.DataFrame:
     """Outcomes in the bundle's money. Raises InputError if many persons' are in another unit."""
     outcomes = _in_bundle_money(forecaster, table, prices)
     require_outcome_unit(outcomes, forecaster.transforms.reference)
-    return outcomes.rows()
+    return outcomes
 
 
 def _in_bundle_money(
