@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
@@ -51,6 +51,14 @@ def to_polars(table: ArrowStream | Columns, subject: str) -> pl.DataFrame:
             "Give a path, a data frame of polars (collected), pandas or pyarrow, or a dictionary "
             "of columns.",
         )
+    if isinstance(table, Mapping) and not _share_order(table.values()):
+        raise UsageError.of(
+            f"{subject} cannot be read",
+            "source",
+            "columns of the dictionary have no common order: one is a set or a dictionary, or "
+            "Series of pandas have different indexes",
+            "Give lists, or the columns of one data frame.",
+        )
     import pyarrow as pa  # takes long to import, and a panel in files does not need it
 
     from saga.files.arrow_streams import to_arrow
@@ -71,6 +79,14 @@ def to_polars(table: ArrowStream | Columns, subject: str) -> pl.DataFrame:
         "Convert the columns first, for example by pandas.to_numeric; give each its own name.",
         column=named[1] if named else None,
     )
+
+
+def _share_order(columns: Iterable[object]) -> bool:
+    """Whether the cells of columns belong together by their order, which pandas would not take."""
+    columns = list(columns)
+    indexes = [column.index for column in columns if hasattr(column, "reindex")]
+    is_unordered = any(isinstance(column, Set | Mapping) for column in columns)
+    return not is_unordered and all(index.equals(indexes[0]) for index in indexes)
 
 
 def _with_years(table: pa.Table) -> pa.Table:

@@ -165,6 +165,23 @@ def test_what_is_no_table_is_refused(table: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        lambda earnings: earnings.sort_values(),
+        lambda earnings: earnings.rename(lambda row: row + 1),
+        lambda earnings: earnings.to_dict(),
+        set,
+    ],
+    ids=["sorted", "another index", "a dictionary", "a set"],
+)
+def test_columns_without_a_common_order_are_refused(change: Callable[[pd.Series], Any]) -> None:
+    columns = dict(pd.read_csv(PEOPLE, dtype=TEXT).sort_index(ascending=False).items())
+    assert_frame_equal(read_panel(columns).frame, read_panel(PEOPLE).frame)
+    with pytest.raises(UsageError, match="no common order"):
+        read_panel({**columns, "earnings": change(columns["earnings"])})
+
+
+@pytest.mark.parametrize(
     "spoil",
     [
         lambda frame: frame.assign(earnings=[*frame["earnings"][:-1].astype(object), "SENTINEL"]),
