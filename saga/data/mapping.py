@@ -426,7 +426,7 @@ class SourceMapping(_Strict):
         That are `keep`, the `codes` of the panel's column `name` and, of earnings, `null_if`.
         """
         bounds = [limits(b) for key, b in self.keep.items() if find_columns((key,), (column,))]
-        stated = [*self.codes.get(name, ())]
+        stated = [*self.codes.get(self.key_of(name), ())]
         for key, values in self.null_if.items() if name == "earnings" else ():
             stated += values if find_columns((key,), (column,)) else ()
         numbers = [float(code) for code in codes if re.fullmatch(NUMBER, code)]

@@ -241,13 +241,27 @@ class Source:
                 hints.append(f"The file labels the numbers of {read[0]} ({named}); {used}.")
         return replace(problem, fix=" ".join([problem.fix, *hints]))
 
+    @property
+    def _amounts(self) -> list[str]:
+        """Columns of the panel whose numbers may be any: of money, of counts, of its own."""
+        columns = (*COLUMNS, *self._mapped.extra_columns)
+        numbers = [column for column in columns if column.kind in ("money", "number")]
+        return [column.name for column in numbers if column.maximum is None]
+
     def _require_amounts(self, rows: pl.DataFrame) -> None:
-        """Raise InputError for amounts with a value label, which says that they are none."""
-        for column in MONEY if self.labels else ():
+        """Raise InputError for amounts with a value label, which says that they are none.
+
+        Numbers that are no money may have labels if all have, as those of a scale.
+        """
+        for column in self._amounts if self.labels else ():
             for name in self._mapped.columns_of(column, rows.columns):
                 labels = self.labels.get(name.strip().lower(), ())
                 labelled = self._mapped.credible(column, name, labels)
-                if rows.schema[name].is_numeric() and rows[name].is_in(labelled).any():
+                if not (rows.schema[name].is_numeric() and rows[name].is_in(labelled).any()):
+                    continue
+                scale = [0.0, *SourceMapping().credible(column, name, labels)]
+                is_stated = rows[name].is_in(scale).all() or find_columns(self._mapped.keep, [name])
+                if column in MONEY or not is_stated:
                     raise InputError.of(
                         "amounts have value labels",
                         "labelled-amount",
@@ -262,19 +276,21 @@ class Source:
     ) -> Iterator[pl.DataFrame]:
         """The rows of each file or table in turn, or blocks of them.
 
-        Raises InputError if all dots of a file's amounts may separate thousands. Each file has an
-        answer of its own, because another one may be written otherwise.
+        Raises InputError if all dots of an amount may separate thousands, unless another column of
+        the file has three decimals. Each file has an answer of its own, because another one may be
+        written otherwise.
         """
         is_stated = "decimal" in self._mapped.model_fields_set
         for place, of_place in groupby(blocks, key=itemgetter(0)):
             doubtful, seen = dict[str, bool](), defaultdict[str, Counter[str]](Counter)
             for _, block in of_place:
                 yield block
-                for column in () if is_stated else MONEY:
+                for column in () if is_stated else self._amounts:
                     for name in self._mapped.columns_of(column, block.columns):
                         if block.schema[name] == pl.String:
                             doubtful[name] = in_groups(block[name], earlier=seen[name])
-            for name in filter(doubtful.get, doubtful):
+            has_decimals = any(counts["three digits"] for counts in seen.values())
+            for name in () if has_decimals else filter(doubtful.get, doubtful):
                 problem = FileProblem(
                     "doubtful-amount",
                     f"{name} has a dot with three digits behind it: 285.000 may be 285 or 285000",

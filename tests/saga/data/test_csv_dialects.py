@@ -104,6 +104,21 @@ def test_dots_that_may_separate_thousands_are_refused_file_by_file(tmp_path: Pat
         assert read_panel(folder, mapping=mapping, prices=2022).frame["earnings"][1] == amount
 
 
+@pytest.mark.parametrize("column", ["employer_size", "employers", "wealth"])
+def test_dots_of_counts_and_of_own_columns_are_those_of_amounts(
+    tmp_path: Path, column: str
+) -> None:
+    file, own = tmp_path / "p.csv", {"extra": {"wealth": {"kind": "number"}}}
+    text = f"person_id,year,birth_year,earnings,{column}\nP,2021,1980,{{}},1.250\n"
+    file.write_text(text.format("300000"))
+    with pytest.raises(InputError, match=rf"{column} has a dot with three digits behind it"):
+        read_panel(file, mapping=own, prices=2022)
+    file.write_text(text.format("300000.000"))  # the file writes all numbers with three decimals
+    panel = read_panel(file, mapping=own, prices=2022)
+    assert 1.25 in panel.frame.row(0)
+    assert 300_000.0 in panel.frame.row(0)
+
+
 def test_ids_of_lisa_with_the_number_of_a_project_are_found_if_there_is_one() -> None:
     names = ["P1105_LopNr_PersonNr", "Ar", "FodelseAr", "LoneInk", "FInk"]
     frame = pl.DataFrame([[7, 2015, 1980, 3000, 0]], names, orient="row")

@@ -201,3 +201,35 @@ def test_an_amount_with_a_value_label_is_refused_unless_a_mapping_makes_it_unkno
         panel = read_panel(file, prices=2022, mapping=mapping).frame
         assert panel["earnings"].to_list() == [None, 0.0]
         assert panel["capital_income"].to_list() == [None, 5.0]
+
+
+@pytest.mark.parametrize(("suffix", "write"), [(".dta", "write_dta"), (".sav", "write_sav")])
+def test_a_labelled_number_among_others_is_refused_and_a_scale_is_not(
+    suffix: str, write: str, tmp_path: Path
+) -> None:
+    import pyreadstat
+
+    file = tmp_path / f"p{suffix}"
+    rows = {"person_id": ["a", "a"], "year": [2000, 2001], "birth_year": 1970, "earnings": [1.0, 2]}
+    frame = pl.DataFrame(
+        {**rows, "employer_size": [9_999.0, 25.0], "wealth": [-9.0, 5.0], "health": [5.0, 0.0]}
+    )
+    labels = {
+        "employer_size": {9_999: "unknown"},
+        "wealth": {-9: "refused"},
+        "health": {0: "bad", 5: "good"},
+    }
+    getattr(pyreadstat, write)(frame.to_pandas(), str(file), variable_value_labels=labels)
+    number, size = {"kind": "number"}, {"employer_size": [0, 9_000]}
+    own: dict[str, Any] = {"extra": {"wealth": number, "health": number}}
+    for mapping, column in (({}, "employer_size"), ({**own, "keep": size}, "wealth")):
+        with pytest.raises(InputError, match=f"{column} has an amount that the file labels"):
+            read_panel(file, prices=2022, mapping=mapping)
+    for rest in (
+        {"keep": {**size, "wealth": [0, None]}},
+        {"keep": size, "codes": {"wealth": {"-9": None}}},
+    ):
+        panel = read_panel(file, prices=2022, mapping={**own, **rest}).frame
+        assert panel["employer_size"].to_list() == [None, 25.0]
+        assert panel["extra_wealth"].to_list() == [None, 5.0]
+        assert panel["extra_health"].to_list() == [5.0, 0.0]
