@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from saga.errors import UsageError
 from saga.files.data_frames import ArrowStream, to_polars
 from saga.requests import percent_label
+from saga.schema import BY_NAME
 
 MODEL = "SAGA"  # whose columns a long table has
 _COMPONENT = "earnings"  # of Darts
 _COMPONENT_DECIMALS = 3  # of the quantiles in Darts' names
 _YEARLY = re.compile(r"[AY][SE]?(-[A-Z]{3})?")  # frequencies of pandas: Y-DEC, YS-JAN, A-DEC ..
-_TABLE = "the forecast table"
 _FIRST_DAY = pl.date(pl.col("year"), 1, 1).cast(pl.Datetime("us"))
 _Columns = tuple[str, int, Mapping[str, NDArray[np.float64]]]  # person, first year, values
 _Series = tuple[str, int, NDArray[np.float64]]  # person, first year, values (n_column, n_year)
@@ -36,7 +36,7 @@ def to_long(table: ArrowStream) -> pl.DataFrame:
 
     `ds` is the first day of the year.
     """
-    forecasts = to_polars(table, _TABLE)
+    forecasts = _forecasts(table)
     quantiles = {
         f"{MODEL}-q-{np.format_float_positional(round(100 * q, 6), trim='-')}": pl.col(name)
         for name, q in _quantiles(forecasts).items()
@@ -62,7 +62,8 @@ def from_long(frame: ArrowStream, model: str = MODEL) -> pl.DataFrame:
     90 %. `ds` has dates, or years as whole numbers.
 
     Raises:
-        UsageError: If a column is missing or of another type, or a person has a year twice.
+        UsageError: If a column is missing or of another type, `ds` has times or no years, or a
+            person has a year twice.
     """
     long = to_polars(frame, "the long table")
     if missing := [name for name in ("unique_id", "ds", model) if name not in long.columns]:
@@ -76,21 +77,28 @@ def from_long(frame: ArrowStream, model: str = MODEL) -> pl.DataFrame:
     kind = long.schema["ds"]
     if not (kind.is_integer() or kind in (pl.Date, pl.Datetime)):
         raise UsageError(f"ds has dates or years as whole numbers, not {kind}. Convert it.")
-    quantiles = {}
+    ds, year = long["ds"], BY_NAME["year"]
+    years = ds if kind.is_integer() else ds.dt.year()
+    is_timed = kind == pl.Datetime and (ds != ds.dt.truncate("1d")).any()
+    if is_timed or not years.is_between(year.minimum, year.maximum).all():
+        raise UsageError(
+            "ds has times within days, as a first of January in another time zone, or years "
+            f"outside {year.minimum:g} to {year.maximum:g}. Convert it to dates, or to years."
+        )
+    values = {"mean": model}
     for name in long.columns:
         label = name.removeprefix(f"{model}-")
         if label != name and (match := re.fullmatch(r"(q|lo|hi)-(\d+\.?\d*)", label)):
             percent = float(match[2])
             if match[1] != "q":
                 percent = 50 - percent / 2 if match[1] == "lo" else 50 + percent / 2
-            quantiles[_column_of(percent / 100)] = pl.col(name).cast(pl.Float64)
+            values[_column_of(percent / 100)] = name
+    if texts := [name for name in values.values() if not long.schema[name].is_numeric()]:
+        raise UsageError(f"{', '.join(texts)}: forecasts are numbers. Convert them.")
     table = long.select(
         pl.col("unique_id").cast(pl.String).alias("person_id"),
-        (pl.col("ds") if kind.is_integer() else pl.col("ds").dt.year())
-        .cast(pl.Int32)
-        .alias("year"),
-        mean=pl.col(model).cast(pl.Float64),
-        **quantiles,
+        years.cast(pl.Int32).alias("year"),
+        **{column: pl.col(name).cast(pl.Float64) for column, name in values.items()},
     )
     return _with_one_row_a_year(table)
 
@@ -103,7 +111,7 @@ def to_gluonts(table: ArrowStream) -> list[Any]:
     """
     kind = _library("gluonts.model.forecast", "gluonts").QuantileForecast
     period = _library("pandas", "pandas").Period
-    forecasts = to_polars(table, _TABLE)
+    forecasts = _forecasts(table)
     keys = [*map(str, _quantiles(forecasts).values()), "mean"]  # where GluonTS looks 0.05 up
     return [
         kind(values, period(str(year), freq="Y"), keys, item_id=person)
@@ -142,7 +150,7 @@ def to_darts(table: ArrowStream) -> dict[str, Any]:
         UsageError: If years are missing between the horizons, a quantile has more than three
             decimals, which Darts' names do not have, or Darts is not installed.
     """
-    forecasts = to_polars(table, _TABLE)
+    forecasts = _forecasts(table)
     quantiles = _quantiles(forecasts)
     if unnamed := [name for name, q in quantiles.items() if q != round(q, _COMPONENT_DECIMALS)]:
         raise UsageError(
@@ -207,6 +215,17 @@ def _quantile(text: str, name: str) -> float:
 
 def _column_of(quantile: float) -> str:
     return f"q{percent_label(quantile)}"
+
+
+def _forecasts(table: ArrowStream) -> pl.DataFrame:
+    """A forecast table. UsageError if it is another one."""
+    forecasts = to_polars(table, "the forecast table")
+    if missing := [name for name in ("person_id", "year", "mean") if name not in forecasts.columns]:
+        raise UsageError(
+            f"A forecast table has person_id, year, mean and quantiles; this one lacks "
+            f"{', '.join(missing)}."
+        )
+    return forecasts
 
 
 def _quantiles(table: pl.DataFrame) -> dict[str, float]:

@@ -86,6 +86,10 @@ def test_levels_of_other_models_are_quantiles() -> None:
         ({"unique_id": [1.0, 2.0]}, "Convert it to text"),
         ({"unique_id": ["a", None]}, "without a person"),
         ({"ds": ["2023-01-01"] * 2}, "not String"),
+        ({"ds": [datetime(2022, 12, 31, 23)] * 2}, "another time zone"),  # 2023 of Stockholm
+        ({"ds": [1, 2]}, "outside 1900 to 2200"),
+        ({"AutoARIMA": ["5", "6"]}, "AutoARIMA: forecasts are numbers"),
+        ({"AutoARIMA-lo-90": ["1,5", "2"]}, "AutoARIMA-lo-90: forecasts are numbers"),
         ({"AutoARIMA": None}, "lacks AutoARIMA"),
     ],
 )
@@ -95,6 +99,11 @@ def test_a_long_table_without_yearly_forecasts_is_refused(
     columns = {name: cells for name, cells in {**LONG, **changed}.items() if cells is not None}
     with pytest.raises(UsageError, match=reason):
         exchange.from_long(pl.DataFrame(columns), "AutoARIMA")
+
+
+def test_another_table_than_forecasts_is_refused() -> None:
+    with pytest.raises(UsageError, match="lacks year, mean"):
+        exchange.to_long(pl.DataFrame({"person_id": ["a"]}))
 
 
 def gluonts(item: Any = "a", freq: str = "Y-DEC", key: str = "0.5", ndim: int = 1) -> Any:
