@@ -136,7 +136,14 @@ def _panel_files(
             f"the folder mixes file types: {' '.join(suffixes)}",
             "Name one file, or keep one type in the folder.",
         )
-    return tuple(files), tuple(map(str, (p for p in shown if p.suffix.lower() in _OTHER_TABLES)))
+    others = [path for path in shown if File(folder, str(path)).suffix not in SUFFIXES]
+    return tuple(files), tuple(map(str, filter(_may_be_table, others)))
+
+
+def _may_be_table(path: PurePosixPath) -> bool:
+    """Whether a name is that of a table: by a suffix, also one within (.csv.1), or without any."""
+    suffixes = {suffix.lower() for suffix in path.suffixes}
+    return not suffixes or not suffixes.isdisjoint((*SUFFIXES, *_OTHER_TABLES))
 
 
 def _copies(name: str, folders: Sequence[Path]) -> list[Path]:
@@ -220,6 +227,9 @@ def scan_files(
         mapping.check_types(lazy.collect_schema())
         extra = _values_of_path(file, in_file, year_in_filename=mapping.year_in_filename)
         names = [*in_file, *extra]
+        if mapping.is_own("year_in_filename") and "year" in map(folded, in_file):
+            why = "it has a column year, and the mapping says that its name has the year"
+            raise refuse(file, why, "Remove `year_in_filename`, or the column.")
         renamed = first_spellings(names, spellings)
         names = [renamed.get(name, name) for name in names]
         by_file.append(names)

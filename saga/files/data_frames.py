@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import polars as pl
 
@@ -81,7 +81,7 @@ def to_polars(table: ArrowStream | Columns, subject: str) -> pl.DataFrame:
     )
 
 
-def _share_order(columns: Iterable[object]) -> bool:
+def _share_order(columns: Iterable[Any]) -> bool:
     """Whether the cells of columns belong together by their order, which pandas would not take."""
     columns = list(columns)
     indexes = [column.index for column in columns if hasattr(column, "reindex")]

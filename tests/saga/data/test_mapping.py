@@ -526,6 +526,19 @@ def test_a_file_name_with_two_years_has_none(tmp_path: Path) -> None:
             assert read_panel(file, mapping=mapping, prices=2022).frame["year"].to_list() == [year]
 
 
+def test_a_year_in_the_name_and_in_a_column_is_one_too_many(tmp_path: Path) -> None:
+    file, rows = tmp_path / "p2015.csv", {"person_id": ["a"], "birth_year": 1980, "earnings": 1.0}
+    pl.DataFrame({**rows, " Year": 2010}).write_csv(file)
+    with pytest.raises(InputError, match="a column year, and the mapping says that its name has"):
+        read_panel(file, mapping=_mapping(tmp_path, "year_in_filename: true"), prices=2022)
+    shipped = _mapping(
+        tmp_path,
+        "extends: lisa\ncolumns: {person_id: person_id, birth_year: "
+        "birth_year, earnings: earnings}",
+    )
+    assert read_panel(file, mapping=shipped, prices=2022).frame["year"].to_list() == [2010]
+
+
 def test_a_column_of_another_meaning_is_left_out(tmp_path: Path) -> None:
     frame = pl.DataFrame(
         {

@@ -501,10 +501,11 @@ def test_what_a_folder_has_and_cannot_be_read_is_refused(
 
 def test_tables_of_other_types_beside_the_data_are_told(tmp_path: Path) -> None:
     _rows().write_csv(tmp_path / "2018.csv")
-    for name in ("2019.TXT", "2020.xlsx", "2021.pq", "notes.md", "_2022.tsv"):
+    told = ("2019.TXT", "2020.xlsx", "2021.pq", "2022.csv.1", "2023.CSV.old", "part-0007")
+    for name in (*told, "notes.md", "_2022.tsv", ".part"):
         (tmp_path / name).touch()
     panel = read_panel(tmp_path, prices=2022)
-    assert panel.meta.unread == ("2019.TXT", "2020.xlsx", "2021.pq")
+    assert panel.meta.unread == told
     assert "files not read" in str(panel)
     assert read_panel(tmp_path / "2018.csv", prices=2022).meta.unread == ()
 
