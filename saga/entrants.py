@@ -51,6 +51,7 @@ def entrants_from(
 
         rows = to_polars(cast("ArrowStream", rows), "the inflow").to_dicts()
     entrants, problems = list[Entrants](), list[Problem]()
+    earlier: dict[tuple[Any, ...], set[str | None]] = {}
     for number, row in enumerate(rows, start=1):
         of_text = dict(zip(_VALID, str(row).split(":", 3), strict=False))
         values = row if isinstance(row, Mapping) else of_text
@@ -61,8 +62,11 @@ def entrants_from(
         if not faults:
             year, age, persons = (float(texts[name]) for name in Entrants._fields[:3])
             joined = Entrants(int(year), int(age), persons, texts.get("sex") or None)
-            if any(joined == other._replace(persons=persons) for other in entrants):
-                faults.append("the year, age and sex of an earlier row")
+            # A total of both sexes beside its parts would count them twice.
+            sexes = earlier.setdefault(joined[:2], set())
+            if sexes and (joined.sex in sexes or None in (joined.sex, *sexes)):
+                faults.append("the year, age and sex of an earlier row (one without sex has both)")
+            sexes.add(joined.sex)
             entrants.append(joined)
         if faults:
             problems.append(Problem("inflow", f"Row {number} of the inflow has {faults[0]}", _FIX))

@@ -261,6 +261,7 @@ def test_lifetimes_are_those_of_the_panel() -> None:
         ({"sex": "x"}, "no valid sex"),
         ({"wage": 1}, "the unknown column wage"),
         ({}, "the year, age and sex of an earlier row"),
+        ({"sex": ""}, "the year, age and sex of an earlier row"),  # a total beside its part
     ],
 )
 def test_rows_that_cannot_be_read_are_named(row: dict[str, Any], message: str) -> None:
