@@ -83,6 +83,10 @@ PANELS: dict[str, tuple[Callable[[Rows], None], dict[str, Any]]] = {
         set_all("B2", person_id="B\x012"),
         {"year": 2021, "column": "person_id", "rule": "not-text"},
     ),
+    "a space of no width in a name": (
+        set_all("B2", person_id="B2\u200b"),
+        {"year": 2021, "column": "person_id", "rule": "not-text"},
+    ),
     "a control character in a code": (
         set_one(1, county="01\x01"),
         {**SECOND_COUNTY, "rule": "unknown-code"},

@@ -3,7 +3,8 @@
 Only these conversions are made: an empty text is unknown, a whole number may be a float or a text,
 the first or last day of a year may stand for the year, and a numeric code that lacks one leading
 zero receives it. Every other cell that does not fit its column is reported. A text with a control
-character does not fit: numpy drops a trailing NUL, so two persons would have the same name.
+character does not fit: numpy drops a trailing NUL, so two persons would have the same name. Nor
+does an id with a character of no width, which would make another person of it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import polars as pl
 from saga.schema import Column
 
 _CONTROL = r"\p{Cc}"
+_UNSEEN = r"[\p{Cc}\u{200B}\u{2060}\u{FEFF}]"  # in an id, spaces and marks of no width, too
 # A number with a decimal comma; dots or blanks between thousands, or none.
 _COMMA_NUMBER = r"^[-+]?(\d+|\d{1,3}([.\s]\d{3})+)(,\d+)?$"
 _GROUP = r"^\s*-?[1-9]\d{0,2}[%s]\d{3}\s*$"  # a number whose sign may separate thousands
@@ -183,7 +185,7 @@ def _texts(cells: pl.Series, column: Column) -> pl.Series:
         # Validation compares codes with those of the column.
         if column.codes or column.pattern or _are_plain(cells):
             return cells
-        control = cells.str.contains(_CONTROL)
+        control = cells.str.contains(_UNSEEN if column.kind == "id" else _CONTROL)
         return cells.set(control, None) if control.any() else cells
     texts = cells.cast(pl.String)
     if (width := _width(column)) is None:

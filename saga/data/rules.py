@@ -50,7 +50,7 @@ RULES: Mapping[str, Rule] = {
     "not-text": Rule(
         "{column} contains something that is neither plain text nor a whole number that its type "
         "stores exactly (single precision: below 16,777,216)",
-        "Write it as text without control characters.",
+        "Write it as text without control characters, an id also without those of no width.",
     ),
     "missing-value": Rule("{column} is empty", "Fill it in, or leave the row out."),
     "not-finite": Rule("{column} is infinite or not a number", "Leave unknown cells empty (null)."),
