@@ -7,7 +7,9 @@ complete; an outcome is written once.
 
 from __future__ import annotations
 
+import hashlib
 import re
+import secrets
 import shutil
 import time
 import uuid
@@ -22,12 +24,13 @@ from typing import Any, Literal, TypeVar
 from saga.files.atomic import (
     FolderInUseError,
     commit_json,
-    digest_json,
     file_lock,
+    new_secret,
     read_json,
     sole_writer,
     sync_folder,
 )
+from saga.keyed_random import encode
 
 JOB_ID = r"^[0-9a-f]{32}$"
 RESULT = "result.parquet"
@@ -253,7 +256,7 @@ class JobFolders:
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         self.workers, self.queue_lock = self.root / "workers", self.root / "queue.lock"
-        self.disk_lock = self.root / "disk.lock"
+        self.disk_lock, self._secret = self.root / "disk.lock", self.root / "secret"
         self._jobs, self._unfinished = self.root / "jobs", self.root / "unfinished"
         self._read: Mapping[_Version, EndedJob] = {}
 
@@ -261,6 +264,17 @@ class JobFolders:
         """Make the folders, readable by the service's user alone."""
         for folder in (self.root, self.workers, self._jobs, self._unfinished):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new_secret(self._secret, secrets.token_bytes(32))
+
+    def new_id(self, holder: str, key: str | None) -> str:
+        """The identifier of a job: the same for the same holder and Idempotency-Key, else new.
+
+        It depends on a secret of the folder, so that nobody can compute another holder's.
+        """
+        if key is None:
+            return uuid.uuid4().hex
+        secret = self._secret.read_bytes()
+        return hashlib.blake2b(encode(holder, key), key=secret, digest_size=16).hexdigest()
 
     def folder(self, job_id: str) -> JobFolder:
         """The folder of a job, which may not exist."""
@@ -362,11 +376,6 @@ class JobFolders:
         except FileNotFoundError:
             return
         shutil.rmtree(trash, ignore_errors=True)
-
-
-def job_id(holder: str, key: str | None) -> str:
-    """The identifier of a job: the same for the same holder and Idempotency-Key, else new."""
-    return uuid.uuid4().hex if key is None else digest_json([holder, key])[:32]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 from saga.api.jobs import QueueError
 from saga.api.jobs.child_process import end_child, start_child
-from saga.api.jobs.job_folders import Job, JobFolders, JobOrder, job_id
+from saga.api.jobs.job_folders import Job, JobFolders, JobOrder
 from saga.api.jobs.job_queue import UNAVAILABLE, JobQueue
 from saga.api.jobs.job_uploads import Upload, Uploads
 from saga.api.jobs.worker_locks import count_workers
@@ -163,7 +163,7 @@ class JobService:
         stated = options.model_dump(mode="json", exclude_unset=True, exclude={"persons", "file"})
         upload.digest.update(json.dumps([upload.path.suffix, stated], sort_keys=True).encode())
         order = JobOrder(
-            id=job_id(holder, key),
+            id=self.folders.new_id(holder, key),
             run=uuid.uuid4().hex,
             holder=holder,
             created=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +18,7 @@ from saga.calibration.adaptive.database import damaged_error
 from saga.calibration.adaptive.ledger_tables import COMMON
 
 from saga.errors import Problem, UsageError
-from saga.files.atomic import check_regular
+from saga.files.atomic import check_regular, new_secret
 from saga.keyed_random import Part, encode
 
 _KEY_BYTES = 32
@@ -48,7 +47,7 @@ class PseudonymKey:
         """
         try:
             if create and not path.exists():
-                _create_key_file(path)
+                new_secret(path, secrets.token_bytes(_KEY_BYTES))
             check_regular(path)
             return cls(path.read_bytes())
         except OSError as error:
@@ -84,17 +83,3 @@ class PseudonymKey:
     @cached_property
     def _cipher(self) -> AESGCM:
         return AESGCM(hmac.new(self.key, encode("seal"), hashlib.sha256).digest())
-
-
-def _create_key_file(path: Path) -> None:
-    """Write a new key under another name, then link it: a key file is never partial or replaced."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as handle:
-        handle.write(secrets.token_bytes(_KEY_BYTES))
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        pass
-    finally:
-        temporary.unlink()

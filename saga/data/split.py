@@ -13,13 +13,10 @@ tells the right salt from a wrong one and, as a salt has 256 random bits, nothin
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import secrets
 import string
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -29,6 +26,7 @@ from numpy.typing import NDArray
 
 from saga.data.panel import Panel
 from saga.errors import UsageError
+from saga.files.atomic import new_secret
 from saga.files.bundle_folder import check_replaceable
 from saga.keyed_random import uniform_each
 from saga.schema import FAMILY
@@ -138,12 +136,7 @@ def salted_beside(panel: Panel, bundle: Path) -> Panel:
         return panel
     file = salt_beside(bundle)
     file.parent.mkdir(parents=True, exist_ok=True)
-    # Processes of several devices begin together: the first complete file is the salt of all.
-    with tempfile.NamedTemporaryFile("w", dir=file.parent) as stream:  # mode 600
-        stream.write(secrets.token_hex(32) + "\n")
-        stream.flush()
-        with suppress(FileExistsError):
-            os.link(stream.name, file)
+    new_secret(file, f"{secrets.token_hex(32)}\n".encode())
     return with_salt(panel, file)
 
 

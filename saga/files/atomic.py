@@ -15,7 +15,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -96,6 +96,19 @@ def new_files(out: Path) -> Iterator[Path]:
 def commit_json(path: Path, value: Mapping[str, Any]) -> None:
     """`commit` of `value` as JSON; equal values give equal bytes."""
     commit(path, partial(Path.write_bytes, data=json_bytes(value)))
+
+
+def new_secret(path: Path, content: bytes) -> None:
+    """Make a file that only its owner can read, unless it exists.
+
+    Of several processes that make it together, the file of the first is that of all, and whole.
+    """
+    with tempfile.NamedTemporaryFile(dir=path.parent) as file:  # mode 600
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(file.name, path)
 
 
 def json_bytes(value: Mapping[str, Any]) -> bytes:

@@ -8,6 +8,7 @@ import inspect
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ import polars as pl
 import pytest
 from saga.api.jobs import job_folders, job_service, job_worker
 from saga.api.jobs.job_folders import (
+    JOB_ID,
     MAX_ATTEMPTS,
     HolderJobs,
     JobFolder,
@@ -48,7 +50,7 @@ from saga.batch.products import Recipe
 from saga.batch.run_folder import MANIFEST, REJECTED, merge_parts
 from saga.data.reading import Source
 from saga.errors import BudgetError
-from saga.files.atomic import FolderInUseError
+from saga.files.atomic import FolderInUseError, digest_json
 from saga.files.folders import LocalFolder
 from saga.requests import Draws, ForecastRequest, PathsRequest
 from tests.conftest import Running, Start
@@ -169,6 +171,18 @@ def test_a_repeated_request_is_one_job_and_a_cancelled_one_has_no_result(
     assert jobs.client.get(f"{address}/result").status_code == 409
     assert jobs.client.delete(address).status_code == 204
     assert jobs.client.get(address).status_code == 404
+
+
+def test_nobody_can_compute_the_id_of_another_holders_job(tmp_path: Path) -> None:
+    """Services and workers of one folder, also after a restart, give one id to one key."""
+    places = [JobFolders(tmp_path / name) for name in ("one", "one", "other")]
+    for folders in places:
+        folders.create()
+    first, again, elsewhere = (folders.new_id("agency", "delivery-2026") for folders in places)
+    assert first == again not in (elsewhere, digest_json(["agency", "delivery-2026"])[:32])
+    assert re.match(JOB_ID, first)
+    (secret,) = (path for path in (tmp_path / "one").iterdir() if path.is_file())
+    assert (secret.stat().st_mode & 0o777, secret.stat().st_size) == (0o600, 32)
 
 
 @pytest.mark.thorough
