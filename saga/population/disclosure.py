@@ -24,6 +24,7 @@ from saga.errors import UsageError
 
 _REACH = 4.0  # changes of a cell that the program considers, in units of the protection interval
 _SECONDS = 20.0  # of integer programs for all years; then further cells are more than the fewest
+_LONGEST = 5.0  # seconds of one of them; the callers of a service wait meanwhile
 _STILL = 1e-9  # a change, in units of the protection interval, that is a rounding error
 
 
@@ -180,7 +181,8 @@ def _protect(
     cost[:n] = np.where(hidden, 0, 1 + magnitudes[0].ravel())
     program = partial(milp, cost, bounds=Bounds(floor, ceiling), constraints=constraints)
     whole = np.concatenate([np.ones(n), np.zeros(len(floor) - n)])
-    options = {"time_limit": program_time.seconds, "mip_rel_gap": 0.02}
+    seconds = min(program_time.seconds, _LONGEST)
+    options = {"time_limit": seconds, "mip_rel_gap": 0.02}
     start_time = time.monotonic()
     result = program(integrality=whole, options=options)
     program_time.seconds = max(program_time.seconds - (time.monotonic() - start_time), 0.0)

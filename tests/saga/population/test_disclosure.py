@@ -112,6 +112,16 @@ def test_few_programs_are_solved_in_a_step(monkeypatch: pytest.MonkeyPatch) -> N
     assert max(np.diff([*solved, solve.call_count])) <= 2 * len(magnitudes)
 
 
+def test_one_program_takes_only_a_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All callers of a service wait for it: one took the twenty seconds of a whole request."""
+    solve = Mock(wraps=milp)
+    monkeypatch.setattr(disclosure, "milp", solve)
+    last_of(suppress(*random_table((6, 5), 1), PROTECTION))
+    options = [call.kwargs["options"] for call in solve.call_args_list if "options" in call.kwargs]
+    assert options
+    assert max(each["time_limit"] for each in options) <= 5
+
+
 def test_tables_share_the_time_of_integer_programs() -> None:
     magnitudes, unsafe = random_table((6, 5), 1)
     program_time = ProgramTime(30.0)
