@@ -310,6 +310,11 @@ def in_kind(kind: str, column: str, value: float | None) -> Callable[[bytes], by
     return in_table(lambda t: t.with_columns(changed.cast(t.schema[column]).alias(column)))
 
 
+def without(column: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """A column in which no row has a value."""
+    return lambda table: table.with_columns(pl.lit(None, table.schema[column]).alias(column))
+
+
 def in_weights(change: Callable[[dict[str, torch.Tensor]], Any]) -> Callable[[bytes], bytes]:
     def changed(data: bytes) -> bytes:
         weights = load(data)
@@ -380,7 +385,21 @@ NONSENSE: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("vintages.parquet", in_table(lambda t: t.with_columns(pl.col("horizon").cast(pl.String)))),
     ("diagnostics.parquet", lambda _: parquet_bytes(pl.DataFrame({"a": ["x" * 2**27]}))),
     ("diagnostics.parquet", lambda _: parquet_bytes(pl.DataFrame({"a": ["x" * 2**12] * 2**15}))),
+    ("vintages.parquet", in_table(without("cutoff"))),
+    (
+        "vintages.parquet",
+        in_table(lambda t: t.rename({"group": "statistic", "statistic": "group"})),
+    ),
+    ("vintages.parquet", in_table(lambda t: t.with_columns(statistic="grouping"))),
     ("diagnostics.parquet", in_table(lambda t: t.drop("horizon"))),
+    ("diagnostics.parquet", in_table(lambda t: t.filter(pl.col("table") != "coverage"))),
+    ("diagnostics.parquet", in_table(lambda t: t.filter(pl.col("table") != "verdicts"))),
+    *(
+        ("diagnostics.parquet", in_table(without(column)))
+        for column in ("horizon", "coverage", "group", "question", "text", "rule")
+    ),
+    ("diagnostics.parquet", in_table(lambda t: t.with_columns(status=pl.lit("fine")))),
+    ("diagnostics.parquet", in_table(lambda t: t.with_columns(question=pl.lit("sum")))),
     ("diagnostics.parquet", in_table(lambda t: t.with_columns(pl.col("n").cast(pl.String)))),
 ]
 
