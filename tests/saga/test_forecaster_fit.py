@@ -77,7 +77,7 @@ def test_a_missing_column_is_named_by_the_argument(
 
 def test_a_panel_too_short_to_calibrate_is_refused_before_training(tmp_path: Path) -> None:
     """Before the libraries of training are loaded; three known years and one more are enough."""
-    short = ([1, 1, 1], [1, 1, None, None], [None] * 4)
+    short: list[list[int | None]] = [[1, 1, 1], [1, 1, None, None], [None] * 4]
     files = [tmp_path / f"panel{k}.csv" for k in range(len(short))]
     for file, known in zip(files, short, strict=True):
         years = range(2000, 2000 + len(known))
