@@ -87,6 +87,13 @@ REFUSALS: dict[str, Refusal] = {
         "Ask for fewer groups",
         rule="max-work",
     ),
+    "max-job-seconds": Refusal(
+        BudgetError,
+        "Too many small groups for one job",
+        "The tables, in which small groups are hidden, take longer than {limit:.0f} seconds",
+        "Ask for fewer groups",
+        rule="max-work",
+    ),
     "no-columns": Refusal(
         InputError,
         "The table has no columns of a panel",

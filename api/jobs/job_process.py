@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -60,6 +61,7 @@ from saga.schema import MIN_AGE
 _BYTES_A_PATH_YEAR, _BYTES_A_ROW = 10, 1_000  # on disk, in the parts and the merged file together
 _NICENESS = 10  # calls that wait for an answer go first
 _MAX_CELLS = 20_000  # of a year; each takes some milliseconds
+_TABLE_SECONDS = 3600.0  # for all years: to hide many small cells takes longer
 _PREDECESSOR_SECONDS = 60.0  # longest wait for a process that computed the job before
 
 
@@ -134,7 +136,10 @@ def _tabulate(
     scored, *of_reference = map(ScoredPaths, runs)
     panel, rules = source.read(), DisclosureRules()
     population = population_of(scored, panel, request, None, facts, *of_reference)
-    tables = make_tables(population, request, rules, transition_years=None)
+    end = time.monotonic() + _TABLE_SECONDS
+    tables = make_tables(
+        population, request, rules, transition_years=None, progress=partial(_check_time, end)
+    )
     provenance = population.provenance(request, rules)
     warnings = [w for run in (scored, *of_reference) for w in run.totals["warnings"]]
     warnings += warning_dicts(tables.warnings)
@@ -148,6 +153,12 @@ def _check_cells(n_cells: int) -> None:
     """Raise BudgetError for cells that would keep a worker from the jobs of others for hours."""
     if n_cells > _MAX_CELLS:
         raise refused("max-job-cells", {"cells": n_cells, "limit": _MAX_CELLS})
+
+
+def _check_time(end: float, *_years: int) -> None:
+    """Raise BudgetError for tables that are not complete at `end`, while other jobs wait."""
+    if time.monotonic() > end:
+        raise refused("max-job-seconds", {"limit": _TABLE_SECONDS})
 
 
 def _delete_run(out: Path) -> None:

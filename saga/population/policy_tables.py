@@ -97,7 +97,7 @@ def make_tables(
         request: Groups, comparisons, events, last year, rate and tax.
         rules: What may be published.
         transition_years: Years between the two classes of a transition; None: no transitions.
-        progress: Called with the years done and the years in all.
+        progress: Called with the years done and the years in all, also within a year.
 
     Raises:
         UsageError: If a group, level or year is not one of the population's.
@@ -108,13 +108,14 @@ def make_tables(
 
 def last_of(steps: TableSteps[Tables], progress: Progress | None = None) -> Tables:
     """The tables at the end of the steps; arguments as in `make_tables`."""
+    years = 0, 1
     while True:
         try:
-            years = next(steps)
+            years = next(steps) or years
         except StopIteration as end:
             tables: Tables = end.value
             return tables
-        if progress and years:
+        if progress:
             progress(*years)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, get_args
@@ -37,7 +38,7 @@ from saga.api.jobs.job_folders import (
     Progress,
     State,
 )
-from saga.api.jobs.job_process import _expected_bytes, _take_room, run_job
+from saga.api.jobs.job_process import _check_time, _expected_bytes, _take_room, run_job
 from saga.api.jobs.job_queue import UNAVAILABLE, JobQueue
 from saga.api.jobs.job_service import JobService
 from saga.api.key_file import revoke_key
@@ -52,6 +53,7 @@ from saga.data.reading import Source
 from saga.errors import BudgetError
 from saga.files.atomic import FolderInUseError, digest_json
 from saga.files.folders import LocalFolder
+from saga.population.policy_tables import last_of
 from saga.requests import Draws, ForecastRequest, PathsRequest
 from tests.conftest import Running, Start
 from tests.encoded import encoded
@@ -398,6 +400,13 @@ def test_a_job_with_too_little_memory_or_disk_says_so(
     monkeypatch.setattr("saga.api.jobs.job_process._compute", compute)
     run_job(folder, Settings(bundle=tmp_path, jobs=tmp_path))
     assert failure_of(folder)["type"] == f"urn:saga:problem:{kind}"
+
+
+def test_tables_that_take_hours_end_their_job() -> None:
+    """Of 3,000 persons in three groups of 20, some 20 of 3,441 small cells took a minute."""
+    within_a_year = (None for _ in range(10**6))
+    with pytest.raises(BudgetError, match="small groups"):
+        last_of(within_a_year, partial(_check_time, time.monotonic()))  # type: ignore[arg-type]
 
 
 def test_a_holder_whose_disk_is_full_sends_no_job(
