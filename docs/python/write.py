@@ -30,7 +30,7 @@ _INSIDE = {
     *("forecaster", "lifetime_blocks", "path_tables", "plan", "run", "with_earnings", "with_frame"),
     *("with_model", "wage_index", "check", "salted", "check_judgeable"),
     *("provenance", "warnings", "network", "transforms", "process", "calendar"),
-    *("reference_draws", "begins_before", "ratio_names"),
+    *("reference_draws", "begins_before", "ratio_names", "with_contents"),
 }
 
 
