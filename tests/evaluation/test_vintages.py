@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -175,3 +180,36 @@ def test_the_command_makes_vintages_and_a_table_in_words(panel: Panel, tmp_path:
     assert pl.read_parquet(tmp_path / "v" / "vintages.parquet").height == report["rows"]
     assert "records up to 2013" in (tmp_path / "v" / "vintages.md").read_text()
     assert "1 vintages say too little" in refusal(command, "--store", tmp_path / "v/2013/bundle")
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill"])
+def test_a_stopped_command_goes_on_to_the_same_table(
+    stop: signal.Signals, panel: Panel, tmp_path: Path
+) -> None:
+    """Stopped in the training of the second vintage: there is no table, and the first one stays."""
+    panel.frame.drop_nulls("earnings").write_parquet(tmp_path / "panel.parquet")
+    (tmp_path / "toy.yaml").write_text(
+        "model: {width: 8, layers: 1, heads: 1, bins: 8, head_width: 8}\n"
+        "max_steps: 40\nvalidate_every: 10\nwarmup_steps: 1\nbatch_persons: 16\n"
+    )
+    line = "vintages --panel panel.parquet --prices 2022 --config toy.yaml --horizons 1"
+    line += " --cutoffs 2012,2013 --by age --paths 20 --out"
+    program = [sys.executable, "-c", "from saga.cli import main; main()", *line.split()]
+    subprocess.run([*program, "straight"], cwd=tmp_path, check=True, capture_output=True)
+    # A process in the background of a shell ignores Ctrl-C, and its children do.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    started = subprocess.Popen([*program, "stopped"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    signal.signal(signal.SIGINT, before)
+    out = tmp_path / "stopped"
+    while not (out / "2013").exists() and started.poll() is None:
+        time.sleep(0.02)
+    started.send_signal(stop)
+    assert started.wait(60) == (3 if stop == signal.SIGINT else -stop)
+    assert not list(out.glob("vintages.*"))
+    first = (out / "2012" / "errors.parquet").stat().st_mtime_ns
+    subprocess.run([*program, "stopped"], cwd=tmp_path, check=True, capture_output=True)
+    assert (out / "2012" / "errors.parquet").stat().st_mtime_ns == first
+    for name in ("vintages.parquet", "vintages.md"):
+        assert (out / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
