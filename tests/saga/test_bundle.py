@@ -209,7 +209,12 @@ def test_replacing_parts_keeps_the_rest_and_records_the_parent(tmp_path: Path) -
     assert calibrated.digest != trained.digest
     assert torch.equal(calibrated.weights["tied"], trained.weights["tied"])
     assert calibrated.metrics == trained.metrics
-    diagnostics = pl.DataFrame([{"table": "verdicts", "horizon": 1}], schema=STORED)
+    rows = [
+        {"table": "verdicts", "question": "coverage", "horizon": 1, "status": "unclear"},
+        {"table": "coverage", "grouping": "all", "group": "all", "horizon": 1, "coverage": 0.9}
+        | {"status": "unclear"},
+    ]
+    diagnostics = pl.DataFrame(rows, schema=STORED)
     judged = replace_parts(calibrated, tmp_path / "c", diagnostics=diagnostics, command="x")
     assert judged.manifest["parents"] == [trained.digest, calibrated.digest]
     assert judged.calibration_digest == calibrated.calibration_digest
