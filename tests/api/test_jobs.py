@@ -406,7 +406,7 @@ def test_tables_that_take_hours_end_their_job() -> None:
     """Of 3,000 persons in three groups of 20, some 20 of 3,441 small cells took a minute."""
     within_a_year = (None for _ in range(10**6))
     with pytest.raises(BudgetError, match="small groups"):
-        last_of(within_a_year, partial(_check_time, time.monotonic()))  # type: ignore[arg-type]
+        last_of(within_a_year, partial(_check_time, time.monotonic()))
 
 
 def test_a_holder_whose_disk_is_full_sends_no_job(
