@@ -216,22 +216,3 @@ def test_a_missing_required_package_is_named(
     error = ModuleNotFoundError(f"No module named {module!r}", name=module)
     assert console.report(error, as_json=False, debug=False) == status
     assert text in re.sub(r"[\s│]+", " ", capsys.readouterr().err)
-
-
-def test_a_log_file_gets_a_line_a_minute_with_the_time_left(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    with console.progress("Scoring") as advance:
-        assert advance is not None
-        for clock[0], done in ((0.0, 0), (30.0, 10), (70.0, 20), (71.0, 21), (140.0, 40)):
-            advance(done, 100)
-        clock[0] = 210.0
-        advance(1, 3, "Averaging")
-    lines = [line.split(", about ") for line in capsys.readouterr().err.splitlines()]
-    assert [line[0] for line in lines] == [
-        "Scoring: 20 of 100", "Scoring: 40 of 100", "Averaging: 1 of 3"
-    ]  # fmt: skip
-    hours, minutes, seconds = map(int, lines[1][1].removesuffix(" left").split(":"))
-    assert 150 < 3_600 * hours + 60 * minutes + seconds < 260, "60 more at about 0.3 a second"

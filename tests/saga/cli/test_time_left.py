@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from saga.cli import console
+from saga.cli import console, time_left
 
 Reports = Sequence[tuple[float, int]]  # time and what is done then
 TOTAL = 400
@@ -61,9 +62,10 @@ def told(text: str) -> float | None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of the two modules. That of all would stop the services of other tests."""
     now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    monkeypatch.setattr(console, "_LINE_SECONDS", 0.0)
+    for module in (console, time_left):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
@@ -86,7 +88,9 @@ def test_the_time_left_is_within_a_factor_of_two_after_the_first_tenth(
     seed: int,
     clock: list[float],
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(console, "_LINE_SECONDS", 0.0)
     reports = course(np.random.default_rng(seed))
     begins = [0] + [i for i in range(1, len(reports)) if reports[i][1] < reports[i - 1][1]]
     compared = 0
@@ -109,10 +113,28 @@ def test_the_time_left_is_within_a_factor_of_two_after_the_first_tenth(
 
 
 def test_nothing_is_told_before_a_piece_of_the_step_is_done(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
+    clock: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(console, "_LINE_SECONDS", 0.0)
     with console.progress("Scoring") as advance:
         assert advance is not None
         for clock[0], done, step in ((1.0, 50, "one"), (9.0, 0, "two"), (9.0, 60, "two")):
             advance(done, 100, step)
     assert "left" not in capsys.readouterr().err.splitlines()[0]
+
+
+def test_a_log_file_gets_a_line_a_minute_with_the_time_left(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with console.progress("Scoring") as advance:
+        assert advance is not None
+        for clock[0], done in ((0.0, 0), (30.0, 10), (70.0, 20), (71.0, 21), (140.0, 40)):
+            advance(done, 100)
+        clock[0] = 210.0
+        advance(1, 3, "Averaging")
+    lines = [line.split(", about ") for line in capsys.readouterr().err.splitlines()]
+    assert [line[0] for line in lines] == [
+        "Scoring: 20 of 100", "Scoring: 40 of 100", "Averaging: 1 of 3"
+    ]  # fmt: skip
+    hours, minutes, seconds = map(int, lines[1][1].removesuffix(" left").split(":"))
+    assert 150 < 3_600 * hours + 60 * minutes + seconds < 260, "60 more at about 0.3 a second"
