@@ -45,7 +45,7 @@ class Recipe:
     request: Request = ForecastRequest()
     draws: Draws = Draws()
     rollout: RolloutName | None = None
-    facts: str | Path | Facts | None = None  # a folder or file with an office's own
+    facts: str | Path | Facts | None = None  # an office's own, or their folder or file
 
     def with_contents(self) -> Self:
         """The recipe with its scenario and facts themselves: files may change during a run."""

@@ -13,8 +13,8 @@ class TimeLeft:
     """The time left to a step. As text: `about 0:02:30 left`, or empty if it is not known.
 
     The pace is the mean of the latest two thirds of the time since the first report. So a resumed
-    step counts only what it does itself, a slow start soon no longer counts, and pieces that
-    several workers end together do not look fast, as they do between reports.
+    step counts only what it does itself, and a slow start soon no longer counts. If pieces take
+    ever longer, as those of persons in the order of birth may, more time is left than it says.
     """
 
     def __init__(self) -> None:
