@@ -46,11 +46,12 @@ from saga.files.folders import Folder, open_folder, open_place, put_json, read_j
 from saga.forecast_warnings import warning_dicts
 from saga.machine import cpu_count, keep_freed_memory
 from saga.requests import Progress
-from saga.simulation.pool import thread_pool
+from saga.simulation.pool import as_finished
 from saga.simulation.worker_process import run_task, worker_pool
 
 _PARTITIONS = 250  # enough for shards and workers that differ in speed
-_FEW_PERSONS = 500  # fewer are not worth a part of their own
+_FEW_PERSONS = 200  # fewer are not worth a part of their own
+_GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -173,8 +174,9 @@ def compute_locally(
     if workers is None or min(workers, len(pending)) == 1:
         writer = PartitionWriter(run)
         several = workers is None and writer.computation.concurrent
-        with thread_pool(min(cpu_count(), len(pending)) if several else 1) as executor:
-            yield from executor.map(writer.write, pending)
+        yield from as_finished(
+            writer.write, pending, min(cpu_count(), len(pending)) if several else 1
+        )
         return
     other_processes = set(multiprocessing.active_children())
     with worker_pool(min(workers, len(pending)), PartitionWriter(run).write) as pool:
@@ -293,7 +295,9 @@ def _compute_missing(
     indices = [index for index in range(partitions.count) if shard.covers(index)]
     receipts |= valid_receipts(run.out, indices, run.digest)
     resumed = len(receipts)
-    pending = [index for index in indices if index not in receipts]
+    # Ids often follow the year of birth, and so does the work of a person: in this order the
+    # partitions done so far are spread over all ids, and tell the time that is left.
+    pending = sorted(set(indices) - receipts.keys(), key=lambda index: (index + 1) * _GOLDEN % 1)
     if pending:
         stage(run.source, assignment.filter(shard.rows), partitions)
     persons = sum(partitions.persons_of(index) for index in indices)

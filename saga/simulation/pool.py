@@ -7,7 +7,7 @@ fixed order, and the numbers do not depend on the pool.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
@@ -48,6 +49,18 @@ def thread_pool(threads: int) -> Iterator[Executor]:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def as_finished(
+    fn: Callable[[_Item], _Result], items: Iterable[_Item], threads: int
+) -> Iterator[_Result]:
+    """The results of `fn` by `threads` threads of a pool, in the order in which they finish."""
+    with thread_pool(threads) as pool:
+        if threads == 1:
+            yield from pool.map(fn, items)
+            return
+        for future in as_completed([pool.submit(fn, item) for item in items]):
+            yield future.result()
 
 
 def split_persons(

@@ -6,9 +6,10 @@ import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,7 @@ import pytest
 from carry import Carry
 
 from saga.batch import partitions
-from saga.batch.engine import BatchInterruptedError, score
+from saga.batch.engine import BatchInterruptedError, BatchRun, compute_locally, score
 from saga.batch.products import Recipe
 from saga.batch.run_folder import MANIFEST, REJECTED
 from saga.bundle import shipped_bundle
@@ -90,6 +91,23 @@ def test_the_rows_equal_those_of_the_whole_panel_for_any_partition_size(
     report = score(source, tmp_path / "out", Carry(), persons_per_partition=size)
     assert _read(tmp_path / "out").equals(truth)
     assert (report.partitions, report.rows) == (-(-PERSONS // size), truth.height)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_partitions_done_first_are_spread_over_all_ids(
+    source: Path, tmp_path: Path, size: int
+) -> None:
+    """Ids often follow the year of birth: done in their order, the oldest would tell the pace."""
+    order: list[int] = []
+
+    def engine(run: BatchRun, pending: Sequence[int], workers: int | None) -> Iterator[Any]:
+        order.extend(pending)
+        return compute_locally(run, pending, workers)
+
+    report = score(source, tmp_path / "out", Carry(), persons_per_partition=size, engine=engine)
+    assert sorted(order) == list(range(report.partitions))
+    for done in range(3, report.partitions):
+        assert abs(np.mean(order[:done]) / (report.partitions - 1) - 0.5) < 0.15
 
 
 @pytest.mark.thorough
@@ -180,7 +198,7 @@ def test_a_disk_that_becomes_full_leaves_no_half_file_and_the_run_continues(
     out, write = tmp_path / "out", Path.write_bytes
 
     def fill(path: Path, data: bytes) -> int:
-        if "part-00001.parquet" in path.name:
+        if "part-00000.parquet" in path.name:  # partition 1 is computed before it
             write(path, data[: len(data) // 2])
             write(Path("/dev/full"), data)  # the error of the system, which has no name of a file
         return write(path, data)
@@ -190,7 +208,7 @@ def test_a_disk_that_becomes_full_leaves_no_half_file_and_the_run_continues(
         with pytest.raises(OSError, match="No space left"):
             score(source, out, Carry(), persons_per_partition=20, workers=1)
     assert not list(out.glob(".*.tmp"))
-    assert not (out / "part-00001.parquet").exists()
+    assert not (out / "part-00000.parquet").exists()
     assert score(source, out, Carry(), persons_per_partition=20).resumed == 1
     assert files_of(out) == files_of(tmp_path / "whole")
 
@@ -339,7 +357,7 @@ def test_after_a_full_disk_another_bundle_is_refused_and_the_same_command_contin
     line = ("score", people, out, options)
 
     def fill(path: Path, data: bytes) -> int:
-        return write(Path("/dev/full") if "part-00001.parquet" in path.name else path, data)
+        return write(Path("/dev/full") if "part-00002.parquet" in path.name else path, data)
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", fill)
@@ -350,7 +368,7 @@ def test_after_a_full_disk_another_bundle_is_refused_and_the_same_command_contin
         assert "another run: bundle differ" in refusal(*line, more)
     shutil.rmtree(bundle)
     shutil.copytree(tiny_bundle, bundle)
-    assert answer(*line)["resumed"] == 1
+    assert answer(*line)["resumed"] == 2
 
 
 def test_a_bundle_that_is_replaced_while_workers_start_is_refused(

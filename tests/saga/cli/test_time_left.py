@@ -112,6 +112,34 @@ def test_the_time_left_is_within_a_factor_of_two_after_the_first_tenth(
     assert compared > 30
 
 
+@pytest.mark.parametrize("course", [steady, by_sixteen_workers, in_large_blocks])
+def test_the_time_left_holds_between_two_reports_too(
+    course: Callable[[np.random.Generator], Reports], clock: list[float]
+) -> None:
+    reports = list(course(np.random.default_rng(0)))
+    left, (start, _), (end, _) = time_left.TimeLeft(), reports[0], reports[-1]
+    asked = np.linspace(start + 0.1 * (end - start), start + 0.9 * (end - start), 499)
+    for moment in asked.tolist():
+        while reports[0][0] <= moment:
+            clock[0], done = reports.pop(0)
+            left.report(done, TOTAL)
+        clock[0] = moment
+        seconds = told(str(left))
+        assert seconds is not None, "nothing is told"
+        assert 0.5 <= (seconds + 1) / (end - moment) <= 2, (moment, seconds)
+
+
+def test_a_late_report_counts_as_if_it_came_now(clock: list[float]) -> None:
+    """The first piece cost nothing, as that of persons who are too old."""
+    late, arrived = time_left.TimeLeft(), time_left.TimeLeft()
+    for clock[0], done in ((0.0, 0), (1.0, 20)):
+        late.report(done, TOTAL)
+        arrived.report(done, TOTAL)
+    clock[0] = 300.0
+    arrived.report(40, TOTAL)
+    assert told(str(late)) == told(str(arrived)) == (TOTAL - 40) / 20 * 200.0
+
+
 def test_nothing_is_told_before_a_piece_of_the_step_is_done(
     clock: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
