@@ -48,6 +48,7 @@ from saga.simulation.rollout import (
 N_NODES = 16  # macro futures per horizon, a power of two
 _N_DRAWS = 4_096  # macro futures that the nodes represent
 _KEPT_PLACES = 8  # origins and horizons of the latest forecasts
+_GROUP_ROWS = 8_192  # computed together: 17 persons with all horizons and nodes
 _PERSONS_A_THREAD = 16  # for each further thread, whose start costs more than fewer save
 _SEED = 0  # of these draws; a user's seed moves paths, not marginals
 # Grid points beyond the outermost knots of the head, in logs.
@@ -148,7 +149,7 @@ class DirectMarginals:
         # next record, horizons, and combinations of both.
         n = self.n_horizons
         rows = (self.rhythm * N_NODES, n, min(n, N_NODES) * N_NODES, n * N_NODES)
-        self._group_size = persons_per_group(modules, rows, n_persons)
+        self._group_size = persons_per_group(modules, rows, n_persons, _GROUP_ROWS)
         return self._group_size
 
     def marginals(

@@ -277,13 +277,16 @@ def fill_vectors(n_paths: int) -> NDArray[np.int64]:
 
 
 def persons_per_group(
-    modules: Iterable[torch.nn.Module], rows: Sequence[int], n_persons: int
+    modules: Iterable[torch.nn.Module],
+    rows: Sequence[int],
+    n_persons: int,
+    group_rows: int = GROUP_ROWS,
 ) -> int:
     """Persons to compute together, of `n_persons` in all; `rows` has the rows of one in a product.
 
     1 if the rows are not independent, and until this is tested, which it is after a few persons.
     """
-    size = max(1, GROUP_ROWS // max(rows))
+    size = max(1, group_rows // max(rows))
     shapes = _product_shapes(modules, rows, size)
     if untested := shapes - _independent.keys():
         _untested[shapes] += n_persons
