@@ -2,29 +2,26 @@
 
 A cell is unsafe with too few persons, or if few persons have most of its total (dominance rule).
 An unsafe cell alone does not stay hidden: it is a margin minus the other cells. Further cells are
-therefore suppressed, at the least loss, so that nobody can compute an unsafe cell from the
-published cells and margins more closely than the protection interval (Fischetti and Salazar 2001,
-Management Science 47:1008; their integer program is solved for one unsafe cell after the other).
+therefore suppressed, at little loss, so that nobody can compute an unsafe cell from the published
+cells and margins more closely than the protection interval (Fischetti and Salazar 2001, Management
+Science 47:1008; their program is solved in fractions, for one unsafe cell after the other: it hides
+hardly more cells than in integers, and the same ones however busy the machine is).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from dataclasses import asdict, dataclass
 from itertools import product
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import bmat, coo_matrix, csr_matrix, diags, identity
+from scipy.sparse import block_diag, bmat, coo_matrix, csr_matrix, diags, hstack, identity
 
 from saga.arrays import Bools, Floats
 from saga.errors import UsageError
 
 _REACH = 4.0  # changes of a cell that the program considers, in units of the protection interval
-_SECONDS = 20.0  # of integer programs for all years; then further cells are more than the fewest
-_LONGEST = 5.0  # seconds of one of them; the callers of a service wait meanwhile
 _STILL = 1e-9  # a change, in units of the protection interval, that is a rounding error
 
 
@@ -78,19 +75,11 @@ class DisclosureRules:
         return "dominance" if total > 0 and largest > self.dominance_share * total else None
 
 
-@dataclass
-class ProgramTime:
-    """Seconds that the integer programs of all tables of a request may still take."""
-
-    seconds: float = field(default_factory=lambda: _SECONDS)
-
-
 def suppress(
     magnitudes: Sequence[Floats],
     unsafe: Bools,
     protection: float,
     suppressed: Bools | None = None,
-    program_time: ProgramTime | None = None,
 ) -> Generator[None, None, tuple[Bools, dict[int, int]]]:
     """The cells to suppress so that no unsafe cell can be computed from the others.
 
@@ -104,9 +93,7 @@ def suppress(
         unsafe: Cells that must be hidden.
         protection: Share of an unsafe cell's value by which it must be able to move both ways.
         suppressed: Cells that are suppressed in any case.
-        program_time: What is left to integer programs; None: all of it.
     """
-    program_time = program_time or ProgramTime()
     hidden = unsafe if suppressed is None else unsafe | suppressed
     hidden = hidden.copy()
     hides: dict[int, int] = {}
@@ -115,9 +102,7 @@ def suppress(
     sums = _sums_to_zero(unsafe.shape)
     order = np.argsort(-magnitudes[0], axis=None, kind="stable")
     for cell in order[unsafe.ravel()[order]]:
-        chosen = yield from _protect(
-            magnitudes, hidden.ravel(), int(cell), protection, sums, program_time
-        )
+        chosen = yield from _protect(magnitudes, hidden.ravel(), int(cell), protection, sums)
         if chosen is None:  # the table is too small for any other cell to hide this one
             chosen = np.ones(hidden.size, dtype=np.bool_)
         hides |= dict.fromkeys(np.flatnonzero(chosen & ~hidden.ravel()).tolist(), int(cell))
@@ -131,16 +116,13 @@ def _protect(
     cell: int,
     protection: float,
     sums: csr_matrix,
-    program_time: ProgramTime,
 ) -> Generator[None, None, Bools | None]:
-    """The cheapest cells that hide `cell` beside the `hidden` ones; None if there are none.
+    """Cheap cells that hide `cell` beside the `hidden` ones, with these; None if there are none.
 
     Variables: which cells are suppressed, and for each magnitude one table of changes that moves
-    the cell up and one that moves it down, both zero in all sums and in published cells. If the
-    time does not suffice, all cells that change in the program of fractions are suppressed. A step
-    ends before a program is solved.
+    the cell up and one that moves it down, both zero in all sums and in published cells. All cells
+    that change are suppressed. A step ends before a program is solved.
     """
-    n = hidden.size
     moves = []
     for values in magnitudes:
         flat = values.ravel()
@@ -150,8 +132,8 @@ def _protect(
             if target and unit > 0:
                 moves.append((target / unit, np.minimum(flat / unit, _REACH)))
     # Everybody knows that an empty cell is empty, so it hides nothing.
-    empty = magnitudes[0].ravel() == 0
-    free, shape = hidden & ~empty, magnitudes[0].shape
+    filled = magnitudes[0].ravel() > 0
+    free, shape = hidden & filled, magnitudes[0].shape
     of_programs = [move for move in moves if not _has_rectangle(cell, *move, free, shape)]
     if not of_programs:
         return hidden
@@ -159,40 +141,27 @@ def _protect(
     if all(_can_move(cell, *move, free, sums) for move in of_programs):
         return hidden
     yield
-    floor = np.concatenate([np.zeros(n), *(-down for _, down in moves)])
+    sums, n, place = sums[:, filled], int(filled.sum()), int(filled[:cell].sum())
+    sums = sums[sums.getnnz(1) > 0]
+    floor = np.concatenate([hidden[filled], *(-down[filled] for _, down in moves)]).astype(float)
     ceiling = np.concatenate([np.ones(n), *([np.full(n, _REACH)] * len(moves))])
-    floor[:n][hidden] = 1
-    ceiling[:n][empty & ~hidden] = 0
-    constraints = []
+    limits = []
     for number, (target, down) in enumerate(moves, start=1):
-        start = number * n
-        ceiling[start : start + n][empty] = floor[start : start + n][empty] = 0
-        floor[start + cell] = ceiling[start + cell] = target
-        blocks: list[csr_matrix | None] = [None] * (len(moves) + 1)
-        blocks[0] = csr_matrix(sums.shape)
-        for other in range(1, len(moves) + 1):
-            blocks[other] = sums if other == number else csr_matrix(sums.shape)
-        constraints.append(LinearConstraint(bmat([blocks]), 0, 0))
-        for scale, sign in ((np.full(n, _REACH), 1), (down, -1)):
+        floor[number * n + place] = ceiling[number * n + place] = target
+        for scale, sign in ((np.full(n, _REACH), 1), (down[filled], -1)):
             row: list[csr_matrix] = [csr_matrix((n, n)) for _ in range(len(moves) + 1)]
             row[0], row[number] = -diags(scale), sign * identity(n)
-            constraints.append(LinearConstraint(bmat([row]), -np.inf, 0))
+            limits.append(LinearConstraint(bmat([row]), -np.inf, 0))
+    no_choice = csr_matrix((sums.shape[0] * len(moves), n))
+    still = LinearConstraint(hstack([no_choice, block_diag([sums] * len(moves))]), 0, 0)
     cost = np.zeros(len(floor))
-    cost[:n] = np.where(hidden, 0, 1 + magnitudes[0].ravel())
-    program = partial(milp, cost, bounds=Bounds(floor, ceiling), constraints=constraints)
-    whole = np.concatenate([np.ones(n), np.zeros(len(floor) - n)])
-    seconds = min(program_time.seconds, _LONGEST)
-    options = {"time_limit": seconds, "mip_rel_gap": 0.02}
-    start_time = time.monotonic()
-    result = program(integrality=whole, options=options)
-    program_time.seconds = max(program_time.seconds - (time.monotonic() - start_time), 0.0)
-    if result.x is not None:
-        return np.asarray(result.x[:n] > 0.5)
-    result = program()
+    cost[:n] = np.where(hidden, 0, 1 + magnitudes[0].ravel())[filled]
+    result = milp(cost, bounds=Bounds(floor, ceiling), constraints=[still, *limits])
     if result.x is None:
         return None
-    changes = np.abs(result.x.reshape(-1, n)[1:]).max(0)
-    return np.asarray(hidden | (changes > _STILL))
+    changed = hidden.copy()
+    changed[filled] |= np.abs(result.x.reshape(-1, n)[1:]).max(0) > _STILL
+    return changed
 
 
 def _has_rectangle(

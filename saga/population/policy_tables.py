@@ -31,7 +31,7 @@ from saga.group_statistics import (
     GroupStatistic,
 )
 from saga.population.cell_statistics import PathStatistic, earnings_classes
-from saga.population.disclosure import DisclosureRules, ProgramTime, suppress
+from saga.population.disclosure import DisclosureRules, suppress
 from saga.population.group_bands import GroupBand, band, chance_below_zero
 from saga.population.population_paths import Population, Present, grid_of, statistics_of
 from saga.population.scored_paths import BASE_AMOUNTS, YearPaths, rows_of
@@ -134,15 +134,14 @@ def table_steps(
     grid = grid_of(population, request)
     of_events = _EventStatistics.of(request.group_events, grid, population, years)
     bands: dict[int | None, list[_CellBands]] = {}
-    hidden = np.zeros(grid.shape, dtype=np.bool_)
+    small = hidden = np.zeros(grid.shape, dtype=np.bool_)
     hidden_by: dict[int, Bools] = {}
-    program_time = ProgramTime()
     inhabited = np.zeros(grid.shape)  # in how many years each cell has persons
     published: dict[int, tuple[float, float]] = {}  # by last year, values of groups, and of all
     log: list[dict[str, object]] = []
     for year in of_events.earlier:
         yield 0, len(years)
-        log += yield from _keep_records(population, grid, year, rules, of_events, program_time)
+        log += yield from _keep_records(population, grid, year, rules, of_events)
     lifetimes: list[int | None] = [] if set(grid.groups) & set(paths.columns) else [None]
     for done, at in enumerate([*lifetimes, *years]):
         yield done, len(years)
@@ -152,7 +151,7 @@ def table_steps(
             if side is not None
         ]
         behind = _Behind.of(sides, grid, rules)
-        hidden, entries = yield from behind.hide(grid, rules, at, hidden, program_time)
+        small, hidden, entries = yield from behind.hide(grid, rules, at, small, hidden)
         bands[at] = _bands(population, sides, grid, at, of_events, hidden)
         log += entries
         if at is not None:
@@ -169,7 +168,6 @@ def table_steps(
         hidden,
         years if transition_years else [],
         transition_years or 1,
-        program_time,
     )
     rows: list[dict[str, object]] = [
         {"year": at, **row}
@@ -228,11 +226,13 @@ class _Behind:
     Attributes:
         reasons: Why each cell is unsafe; None: it is safe. First of the persons of the panel, then
             of those who have joined; then both of the reference.
+        persons: Numbers of persons of the panel, without weights and who joins, of each cell.
         magnitudes: Of each, what a margin has the sum of: numbers of persons, earnings, and further
             amounts; of each cell.
     """
 
     reasons: list[dict[TableCell, str | None]]
+    persons: Floats
     magnitudes: Floats
 
     @classmethod
@@ -240,33 +240,50 @@ class _Behind:
         """What is behind the cells of the population, and of its reference if there is one."""
         reasons: list[dict[TableCell, str | None]] = [{} for _ in sides for _ in range(2)]
         magnitudes = np.zeros((len(reasons), *grid.shape, 2 + len(sides[0].further)))
+        of_panel = np.zeros(grid.shape)
         for cell in grid.cells():
             parts = [part for side in sides for part in side.contributions(cell, grid)]
+            of_panel[cell] = parts[0][0]
             for k, (behind, persons, amounts) in enumerate(parts):
                 magnitudes[k][cell] = [persons, *(each.sum() for each in amounts)]
                 reasons[k][cell] = next(
                     filter(None, (rules.unsafe_reason(behind, of_each) for of_each in amounts)),
                     None,
                 )
-        return cls(reasons, magnitudes)
+        return cls(reasons, of_panel, magnitudes)
 
     def hide(
-        self,
-        grid: Grid,
-        rules: DisclosureRules,
-        year: int | None,
-        hidden: Bools,
-        program_time: ProgramTime,
-    ) -> TableSteps[tuple[Bools, list[dict[str, object]]]]:
-        """The cells to hide beside the `hidden` ones, with them; and their entries in the log."""
-        log: list[dict[str, object]] = []
+        self, grid: Grid, rules: DisclosureRules, year: int | None, small: Bools, hidden: Bools
+    ) -> TableSteps[tuple[Bools, Bools, list[dict[str, object]]]]:
+        """The cells to hide beside those of earlier years, with them; and their log.
+
+        First those which hide small cells, as the persons of the panel alone tell: they are the
+        same in tables of another scenario, seed, weights or inflow, so that two tables do not
+        reveal what each hides. Then, beside these, all that amounts and other persons ask for.
+        """
+        few = (self.persons > 0) & (self.persons < rules.minimum)
+        small, hides = yield from _hide(grid, [self.persons], few, rules.protection, small)
+        hidden, log = hidden | small, [*_log_entries(grid, "statistics", year, {}, hides)]
         for reasons, magnitudes in zip(self.reasons, self.magnitudes, strict=True):
             unsafe = np.reshape([bool(reasons[cell]) for cell in grid.cells()], grid.shape)
-            hidden, hides = yield from suppress(
-                [*np.moveaxis(magnitudes, -1, 0)], unsafe, rules.protection, hidden, program_time
-            )
+            tables = [*np.moveaxis(magnitudes, -1, 0)]
+            hidden, hides = yield from _hide(grid, tables, unsafe, rules.protection, hidden)
             log += _log_entries(grid, "statistics", year, reasons, hides)
-        return hidden, log
+        return small, hidden, log
+
+
+def _hide(
+    grid: Grid, magnitudes: Sequence[Floats], unsafe: Bools, protection: float, hidden: Bools
+) -> TableSteps[tuple[Bools, dict[int, int]]]:
+    """`suppress`, with groups in the order of their names: that of a request changes nothing."""
+    order = sorted(range(unsafe.ndim), key=lambda axis: grid.groups[axis])
+    tables = [values.transpose(order) for values in magnitudes]
+    hidden, hides = yield from suppress(
+        tables, unsafe.transpose(order), protection, hidden.transpose(order)
+    )
+    numbers = np.arange(unsafe.size).reshape(unsafe.shape).transpose(order).ravel().tolist()
+    hides = {numbers[cell]: numbers[cause] for cell, cause in hides.items()}
+    return hidden.transpose(np.argsort(order)), hides
 
 
 # The cell, or the two that are compared; the names of groups; by statistic, bands and the columns
@@ -399,7 +416,6 @@ def _keep_records(
     year: int,
     rules: DisclosureRules,
     of_events: _EventStatistics,
-    program_time: ProgramTime,
 ) -> TableSteps[list[dict[str, object]]]:
     """Keep what events need of a year before the paths, from records; the log of hidden cells."""
     rows = population.recorded(year)
@@ -410,7 +426,7 @@ def _keep_records(
         of_events.keep(year, names, statistics)
     nothing = np.zeros(grid.shape, dtype=np.bool_)
     behind = _Behind.of([present], grid, rules)
-    of_events.hidden[year], log = yield from behind.hide(grid, rules, year, nothing, program_time)
+    _, of_events.hidden[year], log = yield from behind.hide(grid, rules, year, nothing, nothing)
     return log
 
 
@@ -512,7 +528,6 @@ def _transitions(
     hidden: Bools,
     years: Sequence[int],
     step: int,
-    program_time: ProgramTime,
 ) -> tuple[pl.DataFrame, list[dict[str, object]]]:
     """Shares of earnings classes `step` years later, by groups and class; and the hidden cells.
 
@@ -534,7 +549,7 @@ def _transitions(
         unsafe = (n_persons > 0) & (n_persons < rules.minimum)
         hidden_before = np.repeat(hidden[..., None], len(classes) + 1, axis=-1)
         hidden_cells, hides = last_of(
-            suppress([counts.sum(-1)], unsafe, rules.protection, hidden_before, program_time)
+            _hide(by_class, [counts.sum(-1)], unsafe, rules.protection, hidden_before)
         )
         small = {cell: "minimum" if unsafe[cell] else None for cell in by_class.cells()}
         log += _log_entries(by_class, "transitions", year, small, hides)

@@ -13,7 +13,7 @@ from scipy.optimize import milp
 from saga.arrays import Bools, Floats
 from saga.errors import UsageError
 from saga.population import disclosure
-from saga.population.disclosure import DisclosureRules, ProgramTime, suppress
+from saga.population.disclosure import DisclosureRules, suppress
 from saga.population.policy_tables import last_of
 
 PROTECTION = 0.15
@@ -50,15 +50,10 @@ def random_table(shape: tuple[int, ...], seed: int) -> tuple[list[Floats], Bools
     return [persons, earnings], (persons > 0) & (persons < 10)
 
 
-@pytest.mark.parametrize("seconds", [20.0, 0.0])
 @pytest.mark.parametrize(
     ("shape", "seed"), [((6, 5), 1), ((6, 5), 2), ((12, 3), 3), ((4, 3, 3), 4), ((9,), 5)]
 )
-def test_no_unsafe_cell_can_be_computed_from_margins(
-    shape: tuple[int, ...], seed: int, seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also without time to find the fewest further cells."""
-    monkeypatch.setattr(disclosure, "_SECONDS", seconds)
+def test_no_unsafe_cell_can_be_computed_from_margins(shape: tuple[int, ...], seed: int) -> None:
     magnitudes, unsafe = random_table(shape, seed)
     assert unsafe.any()
     hidden, _ = last_of(suppress(magnitudes, unsafe, PROTECTION))
@@ -110,26 +105,6 @@ def test_few_programs_are_solved_in_a_step(monkeypatch: pytest.MonkeyPatch) -> N
     solved = [solve.call_count for _ in suppress(magnitudes, unsafe, PROTECTION)]
     assert solve.call_count > 4
     assert max(np.diff([*solved, solve.call_count])) <= 2 * len(magnitudes)
-
-
-def test_one_program_takes_only_a_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All callers of a service wait for it: one took the twenty seconds of a whole request."""
-    solve = Mock(wraps=milp)
-    monkeypatch.setattr(disclosure, "milp", solve)
-    last_of(suppress(*random_table((6, 5), 1), PROTECTION))
-    options = [call.kwargs["options"] for call in solve.call_args_list if "options" in call.kwargs]
-    assert options
-    assert max(each["time_limit"] for each in options) <= 5
-
-
-def test_tables_share_the_time_of_integer_programs() -> None:
-    magnitudes, unsafe = random_table((6, 5), 1)
-    program_time = ProgramTime(30.0)
-    left = []
-    for _ in range(2):
-        last_of(suppress(magnitudes, unsafe, PROTECTION, program_time=program_time))
-        left.append(program_time.seconds)
-    assert 30 > left[0] > left[1] > 0
 
 
 def test_primary_suppression_alone_is_seen_through() -> None:

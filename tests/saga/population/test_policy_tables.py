@@ -241,6 +241,20 @@ def test_a_table_ends_before_few_persons_hide_all_years(panel: Path, tmp_path: P
     assert years[:6] == ["2023", "2025", "2030", "2035", "2040", "2042"]
 
 
+def test_a_group_that_is_small_before_it_leaves_is_hidden(panel: Path, tmp_path: Path) -> None:
+    """Five persons, in the first year alone."""
+    earnings = np.random.default_rng(8).lognormal(12, 0.5, (PERSONS, YEARS, PATHS))
+    rows = path_rows(earnings).filter((pl.col("year") == 2023) | (pl.col("person_id") > "0004"))
+    records = pl.read_csv(panel, schema_overrides={"person_id": pl.String})
+    older = pl.when(pl.col("person_id") <= "0004").then(1959).otherwise(1980)
+    records.with_columns(birth_year=older).write_csv(tmp_path / "older.csv")
+    scored = write_scored(tmp_path / "paths", rows)
+    out, asked = tmp_path / "out", ("--by", "birth_year", "--until", "2025")
+    table = _run(scored, tmp_path / "older.csv", out, *asked)
+    of_year = table.filter(year=2023, statistic="persons")
+    assert of_year.filter(birth_year="1959")["suppressed"].all()
+
+
 def test_everybody_is_published_where_all_groups_are_small(panel: Path, tmp_path: Path) -> None:
     """Cohorts of six; after four of twenty years eight persons are left."""
     earnings = np.random.default_rng(8).lognormal(12, 0.5, (60, 20, PATHS))
@@ -265,7 +279,7 @@ def test_levels_keep_their_order_and_hidden_groups_are_in_the_first_table_alone(
 
 
 def _hide_unsafe_alone(
-    _magnitudes: object, unsafe: Bools, _protection: float, hidden: Bools, _time: object
+    _magnitudes: object, unsafe: Bools, _protection: float, hidden: Bools
 ) -> Generator[None, None, tuple[Bools, dict[int, int]]]:
     yield
     return unsafe | hidden, {}
