@@ -42,6 +42,8 @@ from saga.data.panel import Panel
 from saga.diagnostics_tables import Diagnostics
 from saga.errors import SagaError
 from saga.features.transforms import TYPICAL_SEK
+from saga.files.bundle_folder import JUDGED_TABLES
+from saga.files.stored_values import faults_of
 from saga.forecast_results import Result
 from saga.forecaster import Forecaster
 from saga.pages.report import render_report
@@ -243,7 +245,8 @@ class Service:
         def render() -> str:
             judged = self.forecaster.bundle
             diagnostics = Diagnostics.of_bundle(judged)
-            return render_report(diagnostics, bundle=judged.digest, vintages=judged.vintages)
+            with faults_of(JUDGED_TABLES):
+                return render_report(diagnostics, bundle=judged.digest, vintages=judged.vintages)
 
         async with self._report_lock:
             if not self._report:

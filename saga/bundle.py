@@ -21,7 +21,7 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
 from saga import schema
-from saga.bundle_form import CHECKS, COLUMNS, FORMS
+from saga.bundle_form import COLUMNS, FORMS
 from saga.data.panel import Panel, is_simulated
 from saga.data.split import salted_like
 from saga.errors import BundleError, UsageError
@@ -207,8 +207,6 @@ class Bundle(BundleContents):
                 with faults_of(name):
                     columns = COLUMNS.get(part, {})
                     parts[part] = read_stored_table(content[name], _TABLE_BYTES[part], columns)
-                    if part in CHECKS:
-                        CHECKS[part](parts[part])
         for part, name in _WEIGHTS.items():
             if name in content:
                 with faults_of(name):

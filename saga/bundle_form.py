@@ -6,14 +6,14 @@ those of a report, do not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import polars as pl
 from pydantic import Field
 
-from saga.diagnostics_tables import STORED, check_stored
+from saga.diagnostics_tables import STORED
 from saga.files.stored_values import Number, length
 from saga.requests import RolloutName
 from saga.training_records import TrainingRecords
@@ -120,20 +120,4 @@ COLUMNS: dict[str, Mapping[str, pl.DataType | type[pl.DataType]]] = {
     "calibration": {"kind": pl.String},
     "diagnostics": STORED,
     "vintages": {"cutoff": pl.Int32, **GROUP_ERRORS},
-}
-
-
-def check_vintages(errors: pl.DataFrame) -> None:
-    """Raise ValueError, which names the column, for vintages that no report can show."""
-    for name in ("cutoff", "horizon"):
-        if errors[name].null_count():
-            raise ValueError(f"its column {name} has no value in a row")
-    if errors.filter(grouping="total", statistic="mean").is_empty():
-        raise ValueError("its columns grouping and statistic have no mean of everybody")
-
-
-# What the values of a table must be for pages that show them.
-CHECKS: dict[str, Callable[[pl.DataFrame], object]] = {
-    "diagnostics": check_stored,
-    "vintages": check_vintages,
 }

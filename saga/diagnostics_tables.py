@@ -49,11 +49,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: what one row is about, its columns by name, and those that are null in no row."""
+    """A table: what one row is about, and its columns by name."""
 
     meaning: str
     columns: dict[str, Column]
-    always: tuple[str, ...] = ()
 
     @property
     def schema(self) -> dict[str, pl.DataType]:
@@ -84,7 +83,6 @@ TABLES: dict[str, Table] = {
     "provenance": Table(
         "A fact about how the tables were made.",
         {"name": _text("name of the fact"), "text": _text("the fact")},
-        ("name", "text"),
     ),
     "verdicts": Table(
         "The verdict on a question at a horizon.",
@@ -100,7 +98,6 @@ TABLES: dict[str, Table] = {
             "figures": _integer("figures of which the verdict is the worst; null: there is one"),
             "judged": _integer("those of them that can tell; the others do not count"),
         },
-        ("question", "horizon", "status"),
     ),
     "sums": Table(
         "Mean earnings of a group at a horizon, forecast and realised.",
@@ -122,7 +119,6 @@ TABLES: dict[str, Table] = {
                 "the simple rule: recent mean earnings of the age, sex and education, grown"
             ),
         },
-        ("horizon", "grouping", "group", "status"),
     ),
     "guarantees": Table(
         "What the intervals of a horizon rest on.",
@@ -136,7 +132,6 @@ TABLES: dict[str, Table] = {
                 "typical difference, in past years, between calibrated and realised coverage"
             ),
         },
-        ("horizon", "guarantee"),
     ),
     "coverage": Table(
         "Coverage of a group at a horizon and a stated coverage.",
@@ -152,7 +147,6 @@ TABLES: dict[str, Table] = {
             **SAMPLING_BAND,
             "status": STATUS,
         },
-        ("horizon", "grouping", "group", "coverage", "status"),
     ),
     "pit": Table(
         "A bin of the PIT (ranks of outcomes in their forecasts) at a horizon.",
@@ -167,7 +161,6 @@ TABLES: dict[str, Table] = {
             **SAMPLING_BAND,
             "outside": OUTSIDE,
         },
-        ("horizon",),
     ),
     "reliability": Table(
         "Persons with similar stated probabilities of an event at a horizon.",
@@ -180,7 +173,6 @@ TABLES: dict[str, Table] = {
             **SAMPLING_BAND,
             "outside": OUTSIDE,
         },
-        ("event", "horizon"),
     ),
     "widths": Table(
         "Typical width of the intervals of a group.",
@@ -195,7 +187,6 @@ TABLES: dict[str, Table] = {
             "with_zero": _number("share of intervals that include zero earnings"),
             "without": _number("share of persons without an interval"),
         },
-        ("horizon", "grouping", "group", "coverage"),
     ),
     "mean_error": Table(
         "Mean log error (outcome minus forecast) at a horizon, and the regression on forecasts.",
@@ -216,7 +207,6 @@ TABLES: dict[str, Table] = {
             ),
             "status": STATUS,
         },
-        ("horizon", "status"),
     ),
     "together": Table(
         "Coverage of intervals for the next years together.",
@@ -229,7 +219,6 @@ TABLES: dict[str, Table] = {
             **SAMPLING_BAND,
             "status": STATUS,
         },
-        ("question", "horizon", "coverage", "status"),
     ),
     "zero_bins": Table(
         "Coverage of persons with a similar stated probability of no earnings.",
@@ -247,7 +236,6 @@ TABLES: dict[str, Table] = {
             **SAMPLING_BAND,
             "status": STATUS,
         },
-        ("horizon", "coverage", "status"),
     ),
     "efficiency": Table(
         "Width and interval score of the intervals, and of simple rules for the same persons.",
@@ -266,7 +254,6 @@ TABLES: dict[str, Table] = {
             "reach": _number("how far from 0 chance could move `size` if both were equal"),
             "status": STATUS,
         },
-        ("horizon", "rule", "coverage"),
     ),
     "stability": Table(
         "How far the end of a present value's interval moves between five seeds.",
@@ -279,7 +266,6 @@ TABLES: dict[str, Table] = {
             "high": _number("the same, of the person at 90 % of all persons"),
             "differs": _number("share of intervals that begin at zero with some seeds only"),
         },
-        ("horizon", "end", "coverage"),
     ),
     "people": Table(
         "A year of an example person: the record, or the forecast. None of them is a real person.",
@@ -302,7 +288,6 @@ TABLES: dict[str, Table] = {
                 for share in (50, 80, 90)
             },
         },
-        ("person", "kind", "year"),
     ),
     "periods": Table(
         "Coverage by year of the outcome; years are joined until there are enough persons.",
@@ -315,30 +300,12 @@ TABLES: dict[str, Table] = {
             **SAMPLING_BAND,
             "status": STATUS,
         },
-        ("horizon", "first_year", "last_year", "status"),
     ),
 }
-_NEVER_EMPTY = ("verdicts", "coverage")
 # Columns of all tables as one, as a bundle stores them; a name has one type in all of them.
 STORED: dict[str, pl.DataType] = {"table": pl.String()}
 for _table in TABLES.values():
     STORED |= _table.schema
-
-
-def check_stored(stored: pl.DataFrame) -> None:
-    """Raise ValueError, which names the column, for stored tables that no report can show."""
-    for name, table in TABLES.items():
-        rows = stored.filter(pl.col("table") == name)
-        if rows.is_empty() and name in _NEVER_EMPTY:
-            raise ValueError(f"its table {name} is empty")
-        if lacking := [column for column in table.always if rows[column].null_count()]:
-            raise ValueError(f"column {lacking[0]} of its table {name} has no value in a row")
-        if not rows["status"].drop_nulls().is_in(STATUSES).all():
-            raise ValueError(f"column status of its table {name} has another word")
-    verdicts = stored.filter(pl.col("table") == "verdicts")
-    horizons = verdicts.filter(question="coverage")["horizon"]
-    if set(verdicts["horizon"]) - set(horizons):
-        raise ValueError("column question of its table verdicts lacks coverage at a horizon")
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -236,9 +237,11 @@ def report(
     from saga.bundle import Bundle, default_bundle, replace_parts
     from saga.calibration.diagnostics.diagnosis import diagnose
     from saga.diagnostics_tables import Diagnostics
+    from saga.files.bundle_folder import JUDGED_TABLES
+    from saga.files.stored_values import faults_of
     from saga.pages.brief import SUFFIXES as BRIEF_SUFFIXES
-    from saga.pages.layout import check_page
-    from saga.pages.report import STATUS_WORDS, SUFFIXES, make_brief, write_report
+    from saga.pages.layout import check_page, write_page
+    from saga.pages.report import STATUS_WORDS, SUFFIXES, make_brief, render_report
 
     check_page(out, "report", SUFFIXES)
     if brief is not None:
@@ -270,9 +273,12 @@ def report(
             opened = replace_parts(
                 opened, path, command=command_line(ctx), diagnostics=diagnostics.to_table()
             )
-    write_report(diagnostics, out, bundle=opened.digest, vintages=opened.vintages)
-    if brief is not None:
-        make_brief(diagnostics, bundle=opened.digest).write(brief)
+    with faults_of(JUDGED_TABLES) if panel is None else nullcontext():
+        page = render_report(diagnostics, bundle=opened.digest, vintages=opened.vintages)
+        short = make_brief(diagnostics, bundle=opened.digest) if brief else None
+    write_page(out, page)
+    if brief and short:
+        short.write(brief)
     verdicts = Counter(diagnostics["verdicts"]["status"].to_list())
     report_facts = {
         "out": out,

@@ -27,6 +27,7 @@ CALIBRATION, DIAGNOSTICS = "calibration.parquet", "diagnostics.parquet"
 CIRCUMSTANCES, TREES = "circumstances.safetensors", "trees.parquet"
 AUDIT = "audit.json"  # what attacks on the bundle found (`saga audit`)
 VINTAGES = "vintages.parquet"  # errors of group means of models trained up to earlier years
+JUDGED_TABLES = f"{DIAGNOSTICS} or {VINTAGES}"  # what a report shows
 PARTS = ("config", "schema", "transforms", "macro", "split", "metrics")  # each is PART.json
 REQUIRED = frozenset({WEIGHTS, CARD, *(f"{part}.json" for part in PARTS)})
 OPTIONAL = frozenset({AUDIT, CALIBRATION, DIAGNOSTICS, CIRCUMSTANCES, TREES, VINTAGES})

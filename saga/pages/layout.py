@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, UndefinedError
 
 from saga.errors import UsageError
 from saga.files.atomic import commit
@@ -30,7 +30,10 @@ def render_page(template: str, values: Mapping[str, Any], package: str = "saga.p
         undefined=StrictUndefined,
     )
     environment.filters |= FILTERS
-    return environment.get_template(template).render(values)
+    try:
+        return environment.get_template(template).render(values)
+    except UndefinedError as error:
+        raise LookupError(f"{template}: {error.message}") from error
 
 
 def check_page(out: Path, what: str, suffixes: tuple[str, ...]) -> Path:

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from saga.data.panel import Panel
+from saga.files.bundle_folder import VINTAGES
+from saga.files.stored_values import faults_of
 from saga.forecast_tables import round_amounts
 from saga.model_error import ModelError
 from saga.plans.plan import PieceOutput, Plan
@@ -43,4 +45,9 @@ class PathsPlan(Plan[PathsRequest]):
     def described(self) -> dict[str, object]:
         """The model's own error, which tables of groups need, if it is known."""
         vintages = self.forecaster.bundle.vintages
-        return {} if vintages is None else {"vintages": asdict(ModelError.fit(vintages))}
+        if vintages is None:
+            return {}
+        with faults_of(VINTAGES):
+            error = ModelError.fit(vintages)
+            error.describe()  # as the tables will
+        return {"vintages": asdict(error)}

@@ -24,6 +24,9 @@ from saga.files import bundle_folder
 from saga.files.bundle_folder import CALIBRATION, MANIFEST, REQUIRED
 from saga.files.tables import parquet_bytes
 from saga.forecaster import Forecaster
+from saga.population.group_forecast import forecast_groups
+from saga.requests import Draws
+from tests.command_line import refusal
 
 CELLS = pl.DataFrame({"kind": "threshold", "horizon": [1, 5], "threshold": [0.05, 0.07]})
 
@@ -315,11 +318,6 @@ def in_kind(kind: str, column: str, value: float | None) -> Callable[[bytes], by
     return in_table(lambda t: t.with_columns(changed.cast(t.schema[column]).alias(column)))
 
 
-def without(column: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """A column in which no row has a value."""
-    return lambda table: table.with_columns(pl.lit(None, table.schema[column]).alias(column))
-
-
 def in_weights(change: Callable[[dict[str, torch.Tensor]], Any]) -> Callable[[bytes], bytes]:
     def changed(data: bytes) -> bytes:
         weights = load(data)
@@ -390,21 +388,7 @@ NONSENSE: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("vintages.parquet", in_table(lambda t: t.with_columns(pl.col("horizon").cast(pl.String)))),
     ("diagnostics.parquet", lambda _: parquet_bytes(pl.DataFrame({"a": ["x" * 2**27]}))),
     ("diagnostics.parquet", lambda _: parquet_bytes(pl.DataFrame({"a": ["x" * 2**12] * 2**15}))),
-    ("vintages.parquet", in_table(without("cutoff"))),
-    (
-        "vintages.parquet",
-        in_table(lambda t: t.rename({"group": "statistic", "statistic": "group"})),
-    ),
-    ("vintages.parquet", in_table(lambda t: t.with_columns(statistic="grouping"))),
     ("diagnostics.parquet", in_table(lambda t: t.drop("horizon"))),
-    ("diagnostics.parquet", in_table(lambda t: t.filter(pl.col("table") != "coverage"))),
-    ("diagnostics.parquet", in_table(lambda t: t.filter(pl.col("table") != "verdicts"))),
-    *(
-        ("diagnostics.parquet", in_table(without(column)))
-        for column in ("horizon", "coverage", "group", "question", "text", "rule")
-    ),
-    ("diagnostics.parquet", in_table(lambda t: t.with_columns(status=pl.lit("fine")))),
-    ("diagnostics.parquet", in_table(lambda t: t.with_columns(question=pl.lit("sum")))),
     ("diagnostics.parquet", in_table(lambda t: t.with_columns(pl.col("n").cast(pl.String)))),
 ]
 
@@ -419,3 +403,49 @@ def test_nonsense_that_somebody_sealed_is_an_error_of_its_file(
     bundle_folder.write_folder(tmp_path / "b", changed, seed=0, command="", parents=())
     with pytest.raises(BundleError, match=name.replace(".", r"\.")):
         Forecaster.load(tmp_path / "b", threads=1)
+
+
+def with_nothing(table: str, column: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """No value in a column of one of the judged tables."""
+    value = pl.when(pl.col("table") != table).then(column)
+    return lambda stored: stored.with_columns(value.alias(column))
+
+
+UNSHOWN: list[Callable[[pl.DataFrame], pl.DataFrame]] = [
+    lambda t: t.filter(pl.col("table") != "coverage"),
+    lambda t: t.with_columns(question=pl.lit("sum")),
+    lambda t: t.with_columns(status=pl.lit("fine")),
+    with_nothing("verdicts", "size"),
+    with_nothing("verdicts", "figures"),
+    with_nothing("sums", "size"),
+    with_nothing("efficiency", "size"),
+    with_nothing("people", "earnings"),
+    with_nothing("together", "question"),
+]
+
+
+@pytest.mark.parametrize("change", UNSHOWN)
+def test_sealed_tables_that_no_report_can_show_are_an_error_of_their_file(
+    tmp_path: Path, change: Callable[[pl.DataFrame], pl.DataFrame]
+) -> None:
+    _, content = bundle_folder.read_folder(shipped_bundle("small"))
+    name = bundle_folder.DIAGNOSTICS
+    content = {**content, name: in_table(change)(content[name])}
+    bundle_folder.write_folder(tmp_path / "b", content, seed=0, command="", parents=())
+    brief = tmp_path / "brief.pdf"
+    error = refusal("report", tmp_path / "b", "--out", tmp_path / "r.html", "--brief", brief)
+    assert name in error
+
+
+@pytest.mark.parametrize("column", ["cutoff", "horizon"])
+def test_sealed_vintages_that_say_nothing_are_an_error_of_their_file(
+    tmp_path: Path, column: str
+) -> None:
+    _, content = bundle_folder.read_folder(shipped_bundle("small"))
+    name, nothing = bundle_folder.VINTAGES, pl.lit(None, pl.Int32).alias(column)
+    content = {**content, name: in_table(lambda t: t.with_columns(nothing))(content[name])}
+    bundle_folder.write_folder(tmp_path / "b", content, seed=0, command="", parents=())
+    forecaster = Forecaster.load(tmp_path / "b", threads=1)
+    record = pl.DataFrame({"person_id": "a", "year": 2022, "birth_year": 1980, "earnings": 1e5})
+    with pytest.raises(BundleError, match=name):
+        forecast_groups(forecaster, record, draws=Draws(n_paths=2))
