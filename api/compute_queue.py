@@ -39,7 +39,8 @@ class Work(Generic[Part, Output]):
     """What one call computes.
 
     Args:
-        parts: Its pieces, in order. One should take a fraction of a second; it may append another.
+        parts: Its pieces, in order. One should take a fraction of a second (the most paths of one
+            person take more); it may append another.
         compute: Computes pieces, one output each. It gets several only if their `batch_key` agrees.
         size: Path-years of all pieces.
         batch_key: Pieces of calls with the same key are computed together; None: alone.

@@ -190,23 +190,6 @@ def is_watched(*, quiet: bool) -> bool:
 
 
 @contextmanager
-def no_foreign_output() -> Iterator[None]:
-    """Drop what a compiled library writes to standard output.
-
-    HiGHS sometimes prints a line while it protects cells, and `--json` promises one object alone.
-    """
-    sys.stdout.flush()
-    standard, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    try:
-        yield
-    finally:
-        os.dup2(standard, 1)
-        os.close(standard)
-        os.close(nowhere)
-
-
-@contextmanager
 def progress(what: str, *, quiet: bool = False) -> Iterator[Advance | None]:
     """The function that reports progress, or None if `quiet`.
 

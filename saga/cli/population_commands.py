@@ -109,12 +109,12 @@ def tables(
         run.check_reference(of_reference)
         request = replace(request, reference=of_reference.provenance["scenario"])
     population = population_of(run, people, request, weights, reading.open_facts(), *others)
-    with console.no_foreign_output(), console.progress("Tables", quiet=as_json) as progress:
+    with console.progress("Tables", quiet=as_json) as progress:
         results = make_tables(
             population, request, rules, transition_years=transition_years, progress=progress
         )
     if dynamics:
-        careers = dynamics_table(population.paths, population.records, minimum)
+        careers = dynamics_table(population.paths, population.records, rules)
         results = replace(results, dynamics=careers)
     warnings = show_warnings(results.warnings)
     provenance = population.provenance(request, rules)

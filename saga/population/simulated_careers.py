@@ -20,6 +20,7 @@ from saga.data.facts import Facts
 from saga.errors import UsageError
 from saga.pensions.pension_rights import pensionable
 from saga.pensions.pension_rules import SHIPPED_RULES, PensionLaw, pension_rule
+from saga.population.disclosure import DisclosureRules
 from saga.population.scored_paths import (
     BASE_AMOUNTS,
     BIRTH,
@@ -138,28 +139,32 @@ _STATISTICS = {
 }
 
 
-def dynamics_table(paths: PathRows, records: pl.DataFrame | None, minimum: int) -> pl.DataFrame:
+def dynamics_table(
+    paths: PathRows, records: pl.DataFrame | None, rules: DisclosureRules
+) -> pl.DataFrame:
     """Statistics of simulated careers and, with `records`, of the observed ones.
 
     All years are pooled, from the first full one of the paths on. Columns: source (paths, panel),
     lag in years, statistic, persons, value (mean over paths), lower_90 and upper_90 over paths
     (null of the panel). The change statistics are the range from P10 to P90, Kelley's skewness and
     the excess kurtosis of Crow and Siddiqui; `fifth_1_to_2` is the share of the first fifth of a
-    year's earnings that is in the second one later. Null with fewer than `minimum` persons, also
-    beyond the outermost quantile of a statistic, and in a fifth.
+    year's earnings that is in the second one later. Null with fewer persons than `rules` allow,
+    also beyond the outermost quantile of a statistic, and in a fifth.
     """
     simulated = paths.rows.filter(pl.col("year") >= paths.full_years[0])
     sources = {"paths": simulated.select("person_id", "path", "year", "earnings")}
     if records is not None:
         observed = records.lazy().with_columns(path=pl.lit(0, pl.Int32))
         sources["panel"] = observed.select("person_id", "path", "year", "earnings")
-    rows = [row for name, frame in sources.items() for row in _rows(name, frame, minimum)]
+    rows = [row for name, frame in sources.items() for row in _rows(name, frame, rules)]
     numbers = dict.fromkeys(("value", "lower_90", "upper_90"), pl.Float64)
     schema = {"source": pl.String, "lag": pl.Int32, "statistic": pl.String, "persons": pl.Int64}
     return pl.DataFrame(rows, schema={**schema, **numbers}, orient="row")
 
 
-def _rows(source: str, careers: pl.LazyFrame, minimum: int) -> Iterator[tuple[object, ...]]:
+def _rows(
+    source: str, careers: pl.LazyFrame, rules: DisclosureRules
+) -> Iterator[tuple[object, ...]]:
     """The rows of one source, lag after lag."""
     logs = careers.filter(pl.col("earnings") > 0).select(
         "person_id", "path", pl.col("year").cast(pl.Int64), log=pl.col("earnings").log()
@@ -174,19 +179,20 @@ def _rows(source: str, careers: pl.LazyFrame, minimum: int) -> Iterator[tuple[ob
         )
         statistics = by_path.collect()
         numbers = statistics["persons"].to_list()
-        persons = min(numbers, default=0)
+        persons, base = min(numbers, default=0), rules.count_base
+        published = round(persons / base) * base if persons >= rules.minimum else None
         values = {
-            name: statistics[name].to_numpy() if persons * beyond >= minimum else None
+            name: statistics[name].to_numpy() if persons * beyond >= rules.minimum else None
             for name, (_, beyond) in _STATISTICS.items()
         }
-        values |= _mobility(pairs, minimum, simulated=source == "paths") if persons else {}
+        values |= _mobility(pairs, rules.minimum, simulated=source == "paths") if persons else {}
         for name, of_paths in values.items():
             shown: list[float | None] = [None, None, None]
             if of_paths is not None:
                 limits = np.quantile(of_paths, _BAND if source == "paths" else ())
                 known = [round(float(number), _DIGITS) for number in (of_paths.mean(), *limits)]
                 shown[: len(known)] = known
-            yield (source, lag, name, persons if persons >= minimum else None, *shown)
+            yield (source, lag, name, published, *shown)
 
 
 def _mobility(pairs: pl.LazyFrame, minimum: int, *, simulated: bool) -> dict[str, Floats | None]:

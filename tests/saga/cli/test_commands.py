@@ -588,15 +588,6 @@ def test_a_full_disk_is_no_defect_of_saga(
     assert "The disk is full" in capsys.readouterr().err
 
 
-def test_what_a_compiled_library_prints_is_not_part_of_a_result(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    with console.no_foreign_output():
-        os.write(1, b"tmpSolver.run();\n")
-    os.write(1, b"{}")
-    assert capfd.readouterr().out == "{}"
-
-
 def test_a_warning_names_up_to_three_persons(capsys: pytest.CaptureFixture[str]) -> None:
     for names, told in (
         (["P1"], "(person P1)"),

@@ -9,6 +9,7 @@ from scipy.stats import multivariate_normal, norm
 from scored_folder import path_rows
 
 from saga.pages.group import _moves
+from saga.population.disclosure import DisclosureRules
 from saga.population.scored_paths import PathRows
 from saga.population.simulated_careers import LAGS, dynamics_table
 
@@ -30,7 +31,7 @@ def careers(persons: int = PERSONS, seed: int = 1) -> pl.DataFrame:
 
 
 def table_of(rows: pl.DataFrame, records: pl.DataFrame | None = None) -> pl.DataFrame:
-    return dynamics_table(PathRows(rows.lazy(), {}), records, 10)
+    return dynamics_table(PathRows(rows.lazy(), {}), records, DisclosureRules())
 
 
 @pytest.mark.parametrize("source", ["paths", "panel"])
@@ -68,6 +69,11 @@ def test_quantiles_of_few_persons_are_not_published() -> None:
     ]
     n_rows = len(LAGS) * (5 + 25)
     assert table_of(careers(9)).select("persons", "value").null_count().row(0) == (n_rows, n_rows)
+
+
+def test_numbers_of_persons_are_rounded_as_in_all_tables() -> None:
+    """Exact ones of two lags, or of two panels, tell of the persons that only one of them has."""
+    assert table_of(careers(33))["persons"].unique().to_list() == [35]
 
 
 def test_the_page_has_the_panel_beside_the_paths_and_no_small_number() -> None:
