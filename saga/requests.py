@@ -424,9 +424,11 @@ class GroupEvent:
                 f"{text!r} is no event: numbers have a decimal point and no separators of "
                 "thousands. Write 1.02, 40000000 or 4e7."
             )
-        if match is None or match["statistic"] not in ALL_STATISTICS:
+        # Chances of a number of persons would tell it exactly; tables round it.
+        known_names = [name for name in ALL_STATISTICS if name != "persons"]
+        if match is None or match["statistic"] not in known_names:
             raise UsageError(
-                f"{text!r} is no event. Write a statistic ({', '.join(ALL_STATISTICS)}), a group, "
+                f"{text!r} is no event. Write a statistic ({', '.join(known_names)}), a group, "
                 "a year, < or >, and an amount or in YEAR: mean female 2030 < in 2022, or total "
                 "all 2030 > 5e9."
             )
