@@ -145,13 +145,17 @@ def json_body(component: str) -> dict[str, Any]:
 def body_components() -> dict[str, Any]:
     """JSON schemas of the request bodies and of the problem document, by component name.
 
-    Endpoints read their bodies themselves, in several formats, so FastAPI does not know them.
+    Endpoints read their bodies themselves, in several formats, so FastAPI does not know them. Jobs
+    show no defaults, because generated clients send them, and a product refuses others' options.
     """
     _, schema = models_json_schema(
         [*((body, "validation") for body in _BODIES.values()), (ProblemDocument, "serialization")],
         ref_template=_REF,
     )
     components: dict[str, Any] = schema["$defs"]
+    for job in (JobBody, JobFileRequest):
+        for entry in components[job.__name__]["properties"].values():
+            entry.pop("default", None)
     return components
 
 

@@ -16,9 +16,11 @@ import polars as pl
 import pytest
 from pydantic import SecretStr
 from saga.api.app import create_app
+from saga.api.request_models import ForecastBody, JobBody, LifetimeBody, PopulationBody
 from saga.api.settings import Settings
 
 from saga.forecast_warnings import WarningCode
+from saga.requests import JobProduct
 from tests.api.test_jobs import await_end
 from tests.conftest import Running
 
@@ -82,6 +84,27 @@ def test_every_operation_has_a_name_texts_and_its_errors(schema: dict[str, Any])
     for name, component in schema["components"]["schemas"].items():
         if name.endswith("Request"):
             assert "example" in component, name
+
+
+BODIES: list[tuple[Any, dict[str, str]]] = [
+    *((body, {}) for body in (ForecastBody, LifetimeBody, PopulationBody)),
+    *((JobBody, {"product": product}) for product in get_args(JobProduct)),
+]
+
+
+@pytest.mark.parametrize(("body", "chosen"), BODIES)
+def test_a_body_with_every_default_of_the_schema_is_a_request(
+    body: Any, chosen: dict[str, str], schema: dict[str, Any]
+) -> None:
+    """Generated clients send them."""
+    component = schema["components"]["schemas"][body.__name__]
+    defaults = {
+        name: entry["default"]
+        for name, entry in component["properties"].items()
+        if "default" in entry
+    }
+    sent = {**defaults, **component["example"], **chosen}
+    assert body.model_validate_json(json.dumps(sent)).request
 
 
 def test_the_documentation_names_every_endpoint_setting_and_warning(schema: dict[str, Any]) -> None:
