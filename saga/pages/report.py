@@ -203,6 +203,7 @@ def render_report(
             ),
             "downloads": {name: _csv_link(table) for name, table in tables.items()},
             "record": record,
+            "panel": named_panel(record.get("panel", "?")),
             "provenance": {
                 FACT_LABELS.get(name, name): METHODS.get(text, text)  # type: ignore[call-overload]
                 for name, text in record.items()

@@ -30,7 +30,7 @@ from saga import (
 from saga.cli import console
 from saga.client.frames import to_parquet
 from saga.data.mapping import ARGUMENTS
-from saga.files.data_frames import ArrowStream
+from saga.files.data_frames import ArrowStream, Rows
 from saga.forecast_results import Forecasts, show_value
 from saga.macro.scenarios import scenario_from
 from saga.population.alignment import read_targets
@@ -189,13 +189,14 @@ def test_columns_without_a_common_order_are_refused(change: Callable[[pd.Series]
         lambda frame: pa.Table.from_pandas(frame).append_column(
             "x", pa.array([(1, 2, 3)] * len(frame), pa.month_day_nano_interval())
         ),
+        lambda frame: {**frame.to_dict("list"), "birth_year": 1985},
     ],
-    ids=["mixed types", "one name twice", "a type that is not known"],
+    ids=["mixed types", "one name twice", "a type that is not known", "a single value"],
 )
 def test_a_frame_that_arrow_cannot_read_is_refused_without_its_values(
-    spoil: Callable[[pd.DataFrame], ArrowStream],
+    spoil: Callable[[pd.DataFrame], Rows],
 ) -> None:
-    with pytest.raises(UsageError, match="mixes types") as error:
+    with pytest.raises(UsageError, match=r"mixes types.*single value") as error:
         read_panel(spoil(pd.read_csv(PEOPLE, dtype=TEXT)))
     assert "SENTINEL" not in str(error.value)
 

@@ -348,6 +348,20 @@ def test_few_persons_get_one_page_that_says_what_is_known_and_what_to_do(
     assert not re.search("questions?, by years ahead", page.text), "there is no verdict to show"
 
 
+@pytest.mark.parametrize(("panel_id", "name"), [("panel", "the panel"), ("ours", "the panel ours")])
+def test_a_panel_without_a_name_has_none_on_the_page(
+    panel_id: str, name: str, faultless: Diagnostics
+) -> None:
+    record = faultless["provenance"]
+    row = pl.DataFrame([("panel", panel_id)], record.schema, orient="row")
+    tables = {
+        **faultless.tables,
+        "provenance": record.filter(pl.col("name") != "panel").vstack(row),
+    }
+    page = words_of(render_report(replace(faultless, tables=tables)))
+    assert f"test persons of {name} who" in page
+
+
 @pytest.mark.thorough
 @pytest.mark.usefixtures("two_origins")
 def test_from_panel_to_bundle_to_page_and_service(
