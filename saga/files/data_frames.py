@@ -75,7 +75,7 @@ def to_polars(table: ArrowStream | Columns, subject: str) -> pl.DataFrame:
     raise UsageError.of(
         f"{subject} cannot be read",
         "source",
-        "a column mixes types, has one that is not known or is a single value, or two have one name",
+        "a column mixes types, is of no known type or a single value, or two have one name",
         "Convert the columns first, for example by pandas.to_numeric; give each its own name, and "
         "a cell for each row.",
         column=named[1] if named else None,
