@@ -12,7 +12,7 @@ const SHARED = ["prices", "rate"]; // options of both views
 const CHANGED = "The form has changed. The forecast below is of the record that it names.";
 const READY = "Press “Show the forecast”.";
 const WAITING = "The service is starting. The page goes on as soon as it is ready.";
-const LOOK_AGAIN = 2000; // milliseconds
+const LOOK_AGAIN = 500; // milliseconds
 const FRAME = 50; // milliseconds in which the page is drawn
 const SIMULATED = "Simulated people, not real: the bundle was trained on simulated people.";
 

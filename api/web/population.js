@@ -14,7 +14,6 @@ export const INPUTS = ["persons", ...GROUPS, ...PAIR, "until", "scenario", "path
 const COMPUTED = { age: "age, ten years", cohort: "birth, ten years", birth_year: "year of birth" };
 const SAID = { age: "aged ", cohort: "born ", birth_year: "born " }; // before a level, which is a number
 const EXAMPLE = "example";
-const LAST_AGE = 64;
 const MOST_CHARTS = 12; // of groups; the table has all
 const FIRST_PATHS = 20; // of the first view of a panel
 const TOTAL = "total"; // the level of a margin
@@ -43,7 +42,7 @@ export async function load(read) {
   service = read;
   if (service.model.currency === "SEK") {
     const persons = parsePersons(await (await fetch("explorer/example_panel.csv")).text(), service.columns);
-    panels.set(EXAMPLE, { name: `Example: ${persons.size} simulated persons`, persons: [...persons.values()], answers: new Map() });
+    panels.set(EXAMPLE, { name: `Example: ${persons.size} simulated persons`, persons: [...persons.values()], answers: new Map(), ends: new Map() });
   }
   fillPanels();
   fillGroups();
@@ -85,7 +84,7 @@ async function readFile(file) {
   fillPanels(file.name);
   const isTable = file.name.toLowerCase().endsWith(".parquet");
   const persons = isTable ? undefined : [...parsePersons(await readText(file), service.columns, REQUIRED).values()];
-  panels.set("file", { name: persons ? `${file.name}: ${persons.length} persons` : file.name, persons, table: isTable ? file : undefined, answers: new Map() });
+  panels.set("file", { name: persons ? `${file.name}: ${persons.length} persons` : file.name, persons, table: isTable ? file : undefined, answers: new Map(), ends: new Map() });
   fillPanels();
   choose("persons", "file");
   fillGroups();
@@ -137,22 +136,23 @@ export async function* compute({ prices, rate }) {
   if (!panel) throw new Error("Choose a file of persons, one row a person and year.");
   const by = [...new Set([form.by, form.within].filter(Boolean))];
   const compare = form.compare && form.compare !== form.against ? [`${form.compare}/${form.against}`] : [];
-  const last = d3.min([Number(form.until), ...(panel.persons ? [LAST_AGE + d3.max(panel.persons, (person) => person.birth_year)] : [])]);
-  const events = compare.map((pair) => `mean_ratio ${pair} ${last} < 1`);
   // Those who join go through a recession at another time: see the page of policy tables.
   if (form.joining && form.scenario) throw new Error("The effect of a scenario is known of these persons only. Choose nobody who joins later, or no scenario.");
   const inflow = (form.joining ? joining : []).map((row) => (panel.table ? [row.year, row.age, row.persons, row.sex ?? ""].join(":") : row));
-  const request = { prices, rate, by, compare, events, inflow, until: Number(form.until), paths: Number(form.paths) };
+  const first = { prices, rate, by, compare, inflow, until: Number(form.until), paths: FIRST_PATHS };
+  const whose = JSON.stringify([first.until, inflow]);
   const present = (answers, pending) => ({ ...contentOf(answers, panel.name, by, compare[0], SCENARIOS[form.scenario], inflow.length > 0), pending });
-  const changed = form.scenario && { ...request, scenario: form.scenario, reference: "baseline" };
-  // The first view does not wait for all futures.
-  const quick = !panel.isAnswered && request.paths > FIRST_PATHS && { ...request, paths: FIRST_PATHS };
-  endOthers([quick, request, changed].map((each) => panel.answers.get(JSON.stringify(each))));
-  if (quick) {
-    const few = await answerOf(panel, quick);
-    panel.isAnswered = true;
-    yield { ...present([few], `These are ${FIRST_PATHS} futures; computing all ${request.paths}.`), isPreliminary: true };
+  if (!panel.ends.has(whose)) {
+    // The first view does not wait for all futures, and tells in which year the last person is 64.
+    endOthers([panel.answers.get(JSON.stringify(first))]);
+    const few = await answerOf(panel, first);
+    panel.ends.set(whose, d3.max(few.groups, (row) => row.year));
+    yield { ...present([few], `These are ${FIRST_PATHS} futures; computing all ${form.paths}.`), isPreliminary: true };
   }
+  const events = compare.map((pair) => `mean_ratio ${pair} ${panel.ends.get(whose)} < 1`);
+  const request = { ...first, events, paths: Number(form.paths) };
+  const changed = form.scenario && { ...request, scenario: form.scenario, reference: "baseline" };
+  endOthers([request, changed].map((each) => panel.answers.get(JSON.stringify(each))));
   const base = await answerOf(panel, request);
   yield present([base], form.scenario && "Computing the scenario.");
   if (changed) yield present([base, await answerOf(panel, changed)]);

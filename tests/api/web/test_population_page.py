@@ -63,7 +63,7 @@ def test_the_first_view_shows_an_example_and_stays_at_its_top(
     service: Running, visit: Callable[..., Page]
 ) -> None:
     page = visit(service.url)
-    page.wait_for_selector("#life-figures svg")
+    page.wait_for_selector("#status:text('The forecast is shown.')", timeout=TIMEOUT)
     assert "In 2040 about" in words(page, "#sentences")
     assert "The chance that the gap has closed or reversed by 2040 is" in words(page, "#sentences")
     assert page.locator("#figures svg").count() == 4  # sum, ratio, women and men
@@ -95,6 +95,23 @@ def test_a_file_has_the_table_of_the_library_as_csv_and_as_parquet(
     ratio = expected.filter(statistic="mean_ratio")["value"][0]
     closed = chance if ratio > 1 else 1 - chance
     assert f"by 2030 is {100 * closed:.0f} %" in told
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_the_gap_is_that_of_the_last_year_in_which_somebody_is_under_65(
+    suffix: str, service: Running, visit: Callable[..., Page], tmp_path: Path
+) -> None:
+    """Before the year of the form; who has died does not count, however young."""
+    rows = pl.read_csv(PANEL, schema_overrides={"person_id": pl.String})
+    rows = rows.filter(pl.col("birth_year").is_between(1962, 1969)).with_columns(birth_year=1969)
+    dead = rows.head(1).with_columns(person_id=pl.lit("dead"), birth_year=1999)
+    exits = {"exit_year": pl.col("year") + 1, "exit_reason": pl.lit("dead")}
+    page = visit(service.url + OWN.replace("2030", "2040"))
+    page.wait_for_selector("#status:text('Choose the file')")
+    file = tmp_path / f"own{suffix}"
+    upload(page, pl.concat([rows, dead.with_columns(**exits)], how="diagonal_relaxed"), file)
+    assert words(page, "#problem") == ""
+    assert "by 2033 is" in words(page, "#sentences")
 
 
 def test_the_status_says_which_file_is_being_read(
