@@ -108,7 +108,7 @@ export function drawZero(person, horizons, { width, most, description }) {
     x: { ...yearScale(person, horizons, width), axis: null },
     y: { domain: [0, top], ticks: [0, top / 2, top], tickFormat: ".0%", grid: true, label: "Chance of no earnings" },
     marks: [
-      Plot.ruleX(horizons, { x: "year", y: "p_zero", stroke: "#b0761d", strokeWidth: Math.max(3, 160 / horizons.length / 2.5) }),
+      Plot.ruleX(horizons, { x: "year", y: "p_zero", stroke: "var(--zero)", strokeWidth: Math.max(3, 160 / horizons.length / 2.5) }),
       Plot.text([sentenceYear(horizons)], { x: "year", y: "p_zero", text: (row) => share(row.p_zero), dy: -8, fill: "var(--ink)", stroke: "var(--paper)", strokeWidth: 3 }),
     ],
   });

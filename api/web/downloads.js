@@ -36,7 +36,7 @@ export function joinFigures(figures, lines) {
   });
   setAttributes(page, { width, height: bottom });
   setAttributes(root, { width, height: bottom, viewBox: `0 0 ${width} ${bottom}`, "font-family": "Arial, sans-serif", "font-size": 12, fill: "#1c2430", color: "#1c2430" });
-  const light = { ink: "#1c2430", paper: "#ffffff", soft: "#57606a", line: "#c3cad3", median: "#1667c0", set: "#3d86d6", other: "#9a5b00" };
+  const light = { ink: "#1c2430", paper: "#ffffff", soft: "#57606a", line: "#c3cad3", median: "#08306b", set: "#3d86d6", zero: "#8a5a12", other: "#9a5b00" };
   return new XMLSerializer().serializeToString(root).replace(/var\(--(\w+)\)/g, (_, name) => light[name]);
 }
 

@@ -219,7 +219,7 @@ function contentOf(answers, panel, by, pair, scenario, hasJoined) {
     who: `${panel}, ${totals[0].year} to ${totals.at(-1).year}. ${hasJoined ? "Those of your file join" : "Nobody joins"} them, and those older than 64 leave`,
     sentences: describe(tables, everybody, by.length ? groups.slice(0, MOST_CHARTS) : [], compared, pair, answers[0].events, scenario, unit, hasJoined),
     warnings: cautionsOf(answers[0], inside, groups.length),
-    legend: `Line: mean of the simulated futures. Shade: 90 % band.${changed ? ` Brown, with dashes: ${scenario}.` : ""}`,
+    legend: `Line: mean of the simulated futures. Shade: 90 % band.${means.length > 1 ? " Grey: other groups." : ""}${changed ? ` Brown, with dashes: ${scenario}.` : ""}`,
     scenario: changed && scenario,
     figures: figures.map(([caption, statistic, cell]) => {
       const rows = base.of(statistic, cell);

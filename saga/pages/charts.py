@@ -13,7 +13,7 @@ import altair as alt
 import polars as pl
 
 from saga.conformal.calibration_table import ALL
-from saga.pages.theme import BAND, GREY, INK, LINE, draw_svg
+from saga.pages.theme import BAND, GREY, INK, LINE, MEDIAN, draw_svg
 
 STATUS = {  # colour and shape
     "holds": ("#1a7f37", "circle"),
@@ -250,7 +250,7 @@ def widths_chart(table: pl.DataFrame, unit: str) -> Any:
             color=alt.Color(
                 "panel:N",
                 sort=names,
-                scale=alt.Scale(domain=names, range=["#9db7d5", "#5b8cc0", "#0b5cad", "#08306b"]),
+                scale=alt.Scale(domain=names, range=["#9db7d5", "#5b8cc0", LINE, MEDIAN]),
                 legend=_legend("Interval"),
             ),
             shape=alt.Shape(

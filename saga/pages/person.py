@@ -23,17 +23,15 @@ from saga.errors import InputError, Problem, UsageError
 from saga.forecast_warnings import ForecastWarning
 from saga.pages.format import NOT_TESTED, about, chance, set_text
 from saga.pages.layout import check_page, render_page, write_page
-from saga.pages.theme import INK, draw_svg, places_apart, write_picture
+from saga.pages.theme import INK, MEDIAN, ZERO, draw_svg, places_apart, write_picture
 from saga.requests import middle_quantiles, percent_label
 from saga.training_records import TESTED
 
 SUFFIXES = (".html", ".svg", ".png")
 SIMULATED = "Simulated people, not real: the bundle was trained on simulated people."
-MEDIAN = "#08306b"
 _SENTENCE_HORIZON = 5  # the year that the sentence is about
 _PREFERRED = ("80", "90", "50", "95")  # coverage of the set that a sentence names
 _WIDTH = 108  # characters of a line above the chart
-_ZERO = "#8a5a12"
 _ZERO_TOPS = (0.1, 0.2, 0.5, 1.0)  # of the axis of the chance: a chance of 4 % is to be seen
 _OUTLINE = "#4a7fb5"
 _SHADES = ("#7fabda", "#b4cfeb", "#dbe7f5", "#eef4fb")  # from the narrowest range to the widest
@@ -403,7 +401,7 @@ def _draw_chance(rows: pl.DataFrame, size: ChartSize, marked: Mapping[str, Any] 
             axis=alt.Axis(format="%", values=[0, top / 2, top]),
         ),
     )
-    layers = [base.mark_bar(color=_ZERO, size=size.bar)]
+    layers = [base.mark_bar(color=ZERO, size=size.bar)]
     if marked is not None:
         number = base.transform_filter(f"datum.year == {marked['year']}").mark_text(
             color=INK, dy=-7, fontSize=11

@@ -13,6 +13,7 @@ import vl_convert
 from saga.pages.layout import write_page
 
 INK, GREY, BAND, LINE = "#1c2430", "#57606a", "#c9d1da", "#0b5cad"
+MEDIAN, ZERO = "#08306b", "#8a5a12"  # the explorer has the same colours
 FONT = "Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 _PNG_SCALE = 2  # pixels of the file per pixel of the chart
 

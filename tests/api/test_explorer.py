@@ -15,6 +15,7 @@ from saga.api.settings import Settings
 
 from saga.data.reading import read_panel
 from saga.forecast_checks import find_ineligible
+from saga.pages import theme
 from tests.conftest import Running, Start
 
 WEB = Path(__file__).resolve().parents[2] / "api" / "web"
@@ -35,6 +36,25 @@ def test_the_page_has_a_strict_policy_and_loads_its_own_files_alone(service: Run
         assert answer.status_code == 200, link
         assert answer.headers["content-security-policy"] == policy
     assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\bstyle=|\bon[a-z]+=", page.text)
+
+
+def test_charts_have_the_colours_of_all_other_pictures() -> None:
+    """On the page and in what is downloaded, which is light."""
+    light, dark, *_ = re.findall(r":root \{(.*?)\}", (WEB / "explorer.css").read_text(), re.DOTALL)
+    of_page, of_dark = (dict(re.findall(r"--(\w+): (#\w+)", text)) for text in (light, dark))
+    saved = dict(re.findall(r'(\w+): "(#\w+)"', (WEB / "downloads.js").read_text()))
+    shown = set(re.findall(r"var\(--(\w+)\)", (WEB / "charts.js").read_text()))
+    assert "#" not in "".join(re.findall(r'"#\w+"', (WEB / "charts.js").read_text()))
+    assert shown <= of_dark.keys() & saved.keys()
+    for name, colour in {
+        "ink": theme.INK,
+        "soft": theme.GREY,
+        "median": theme.MEDIAN,
+        "zero": theme.ZERO,
+    }.items():
+        assert of_page[name] == saved[name] == colour
+    assert of_page["set"] == saved["set"]
+    assert of_page["other"] == saved["other"]
 
 
 def test_modules_import_files_that_the_service_has(service: Running) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -344,6 +345,7 @@ def test_a_scenario_beside_it_has_the_same_seed(
     picture = (tmp_path / "SVG").read_text(encoding="utf-8")
     assert "Sum of earnings: " in picture
     assert "Simulated people, not real" in picture
+    assert "Grey: other groups." in re.sub("<[^>]*>", " ", picture)
     assert "var(--" not in picture
     assert (tmp_path / "PNG").read_bytes().startswith(b"\x89PNG")
 
