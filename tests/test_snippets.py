@@ -10,11 +10,15 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 import yaml
@@ -77,6 +81,42 @@ def test_the_commands_of_a_page_run_one_after_the_other(page: str) -> None:
         if "--product paths" in command and "--paths" not in command:
             command += " --paths 10"
         done(command.removeprefix("saga "))
+
+
+def wage_panel() -> pd.DataFrame:
+    """Men with the columns that linearmodels has of those of 1980 to 1987."""
+    random = np.random.default_rng(1)
+    years, men = np.arange(1980, 1988), np.arange(150)
+    rows = pd.DataFrame({"nr": np.repeat(men, 8), "year": np.tile(years, 150), "educ": 12})
+    rows["exper"] = rows["year"] - 1980 + np.repeat(random.integers(1, 6, 150), 8)
+    rows["hours"] = random.integers(1_800, 2_400, len(rows))
+    level = np.repeat(random.normal(1.5, 0.4, 150), 8)
+    return rows.assign(lwage=level + 0.05 * rows["exper"] + random.normal(0, 0.2, len(rows)))
+
+
+def test_my_panel_goes_from_its_file_to_report_brief_and_forecast(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = HOW_TO / "my-panel.md"
+    loaded = SimpleNamespace(wage_panel=SimpleNamespace(load=wage_panel))
+    monkeypatch.setitem(sys.modules, "linearmodels", ModuleType("linearmodels"))
+    monkeypatch.setitem(sys.modules, "linearmodels.datasets", loaded)
+    text = page.read_text(encoding="utf-8")
+    exec("\n".join(re.findall(r"^    ((?!saga ).*)$", text, re.M)), {})
+    (look,) = re.findall(r"`saga (init .*?)`", text)
+    done(look)
+    mapping = workplace / "wage.yaml"
+    answers = re.findall(
+        r"`(\w+: \w+)`", text.partition("Answer in the file")[2].partition("\n\n")[0]
+    )
+    assert len(answers) == 3
+    mapping.write_text("\n".join([mapping.read_text(), *answers]))
+    for command in lines(page, "saga"):
+        done(command.removeprefix("saga "))
+    made = pl.read_csv("wage-forecast.csv")
+    assert made["horizon"].max() == 5
+    assert "What to do next" in Path("wage.html").read_text(encoding="utf-8")
+    assert Path("wage.pdf").read_bytes().startswith(b"%PDF")
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from saga.calibration.diagnostics.person_results import Rows
 from saga.data.origins import last_year
 from saga.data.panel import Panel
 from saga.diagnostics_tables import TABLES
+from saga.errors import InputError
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_rows
 from saga.requests import MAX_HORIZON, ForecastRequest
@@ -96,14 +97,14 @@ def invent_persons(panel: Panel, usual_earnings: float) -> Examples:
     """Invented records in the panel's money, in its last years and at ages that it has.
 
     A kind that the panel does not have is left out: an age of which nobody is in the last year,
-    years without earnings, gaps.
+    or that nobody has outlived, years without earnings, gaps.
     """
     known = panel.frame.drop_nulls("earnings").with_columns(
         age=pl.col("year") - pl.col("birth_year")
     )
     years, end = known["year"].unique().sort().to_list(), last_year(panel)
     of_last_year = pl.col("year").eq(end) & pl.col("age").is_between(MIN_AGE, MAX_AGE - 1)
-    ages = known.filter(of_last_year)["age"].unique().to_list()
+    ages = known.filter(of_last_year, pl.col("age") < pl.col("age").max())["age"].unique().to_list()
     youngest = known["age"].min()
     has = {0.0: bool((known["earnings"] == 0).any()), None: _has_gaps(known, years)}
     rows, kinds = list[dict[str, Any]](), dict[str, str]()
@@ -148,7 +149,10 @@ def tabulate_example_persons(forecaster: Forecaster, examples: Examples) -> Rows
     coverage = tuple(share for share in COVERAGE if share in forecaster.calibrator.coverage)
     horizons = range(1, MAX_HORIZON + 1)
     request = ForecastRequest(horizons=horizons, coverage=coverage or COVERAGE, quantiles=(0.5,))
-    ahead = forecaster.forecast(records, request).table.rename({"q50": "median"})
+    try:
+        ahead = forecaster.forecast(records, request).table.rename({"q50": "median"})
+    except InputError:  # nobody can be forecast, as at the last age of the training records
+        return []
     past = records.frame.select("person_id", "year", pl.col("earnings").round())
     born = records.frame.group_by("person_id").agg(pl.col("birth_year").first())
     kind = pl.DataFrame({"person_id": list(kinds), "kind": list(kinds.values())})

@@ -19,7 +19,11 @@ import polars as pl
 import pytest
 from saga.api.settings import Settings
 from saga.calibration.diagnostics.diagnosis import diagnose
-from saga.calibration.diagnostics.example_persons import draw_example_persons, invent_persons
+from saga.calibration.diagnostics.example_persons import (
+    draw_example_persons,
+    invent_persons,
+    tabulate_example_persons,
+)
 from saga.calibration.diagnostics.verdicts import MIN_VERDICT_PERSONS, MISS, POWER
 
 from saga.bundle import Bundle
@@ -421,6 +425,17 @@ def test_persons_of_a_real_panel_are_never_drawn(register_panel: Panel) -> None:
     assert len(kinds) == 10
 
 
+def test_examples_who_cannot_be_forecast_are_left_out(
+    tiny_bundle: Path, register_panel: Panel
+) -> None:
+    """Nobody at the last age of the training records can be."""
+    retired = register_panel.frame.with_columns(birth_year=pl.col("year").max().cast(pl.Int32) - 64)
+    person = register_panel.persons()[0]
+    records = register_panel.with_frame(retired.filter(pl.col("person_id") == person))
+    forecaster = Forecaster.load(tiny_bundle, threads=1)
+    assert tabulate_example_persons(forecaster, (records, {person: "Low earnings"})) == []
+
+
 ROWS = {
     # Name -> birth years, years, whether some are zero, whether some cells are unknown.
     "workers of 50 and more": (range(1955, 1972), range(2012, 2022), True, True),
@@ -429,6 +444,7 @@ ROWS = {
     "two years": (range(1960, 1995), range(2020, 2022), True, False),
     "gaps alone": (range(1960, 1995), range(2005, 2020), False, True),
     "nobody before retirement": (range(1954, 1956), range(2015, 2020), True, False),
+    "one cohort": (range(1970, 1971), range(1995, 2010), True, False),
 }
 
 
@@ -458,7 +474,8 @@ def test_invented_persons_are_like_those_of_the_panel(name: str, tmp_path: Path)
     end, age = known["year"].max(), pl.col("year") - pl.col("birth_year")
     in_last_year = set(known.filter(pl.col("year") == end).select(age).to_series())
     assert set(kinds) == set(invented.persons())
-    assert bool(kinds) == (name != "nobody before retirement")
+    assert bool(kinds) == (name not in ("nobody before retirement", "one cohort"))
+    assert (ours.select(age).to_series() < known.select(age).max().item()).all()
     assert set(ours["year"]) <= set(known["year"])
     assert set(ours.filter(pl.col("year") == end).select(age).to_series()) <= in_last_year
     assert (ours.select(age).to_series() >= known.select(age).min().item()).all()
