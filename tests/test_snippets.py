@@ -114,7 +114,7 @@ def test_my_panel_goes_from_its_file_to_report_brief_and_forecast(
     for command in lines(page, "saga"):
         done(command.removeprefix("saga "))
     made = pl.read_csv("wage-forecast.csv")
-    assert made["horizon"].max() == 5
+    assert {"person_id", "q50"} <= set(made.columns)
     assert "What to do next" in Path("wage.html").read_text(encoding="utf-8")
     assert Path("wage.pdf").read_bytes().startswith(b"%PDF")
 

@@ -429,9 +429,10 @@ def test_examples_who_cannot_be_forecast_are_left_out(
     tiny_bundle: Path, register_panel: Panel
 ) -> None:
     """Nobody at the last age of the training records can be."""
-    retired = register_panel.frame.with_columns(birth_year=pl.col("year").max().cast(pl.Int32) - 64)
     person = register_panel.persons()[0]
-    records = register_panel.with_frame(retired.filter(pl.col("person_id") == person))
+    record = register_panel.frame.filter(pl.col("person_id") == person)
+    retired = record.with_columns(birth_year=record["year"].max() - pl.lit(64, pl.Int32))
+    records = register_panel.with_frame(retired)
     forecaster = Forecaster.load(tiny_bundle, threads=1)
     assert tabulate_example_persons(forecaster, (records, {person: "Low earnings"})) == []
 
