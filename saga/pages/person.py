@@ -196,7 +196,7 @@ def choose_person(person_ids: pl.Series, person_id: str | None) -> str:
             )
         return str(persons[0])
     if person_id not in persons:
-        fix = "Name a person of the input."
+        fix = "Name a person of the input, with the zeros at its start: 1 is not 0001."
         problem = Problem("no-person", "there is no such person", fix, person_id=person_id)
         raise InputError("A person cannot be drawn", [problem])
     return person_id

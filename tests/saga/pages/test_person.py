@@ -194,7 +194,7 @@ def test_the_command_draws_one_person_and_refuses_what_it_cannot_draw(
     assert "the chance of no earnings is" in drawn.stdout
     assert "What this person may earn" in out.read_text(encoding="utf-8")
     for arguments, words in (
-        ("--person 008", "there is no such person"),
+        ("--person 008", "with the zeros at its start"),
         ("--person old", "no year remains"),
         ("", "Name the one to draw"),
         ("--person 007 --coverage 2", "strictly between 0 and 1"),
