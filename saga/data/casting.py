@@ -22,6 +22,7 @@ _UNSEEN = r"[\p{Cc}\u{200B}\u{2060}\u{FEFF}]"  # in an id, spaces and marks of n
 _COMMA_NUMBER = r"^[-+]?(\d+|\d{1,3}([.\s]\d{3})+)(,\d+)?$"
 _GROUP = r"^\s*-?[1-9]\d{0,2}[%s]\d{3}\s*$"  # a number whose sign may separate thousands
 _NO_ID = "\x1a"  # a control character, which no id may have
+HIVE_UNKNOWN = "__HIVE_DEFAULT_PARTITION__"  # in names of folders, where it is an unknown value
 FEW_ROWS = 4_000  # up to here plain Python takes less time than to start operations of polars
 _ALL_READABLE = pl.Series([False])
 

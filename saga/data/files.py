@@ -377,10 +377,13 @@ def read_small(
     chosen = [name for name in frame.columns if numbers is None or name in numbers]
     texts = [name for name in chosen if frame.schema[name] == pl.String]
     frame = frame.with_columns(pl.col(texts).str.strip_chars())
-    if _is_csv(file) and _CsvFile(file).dialect[0] != ",":
-        if any(frame[name].str.contains(",", literal=True).any() for name in texts):
+    if _is_csv(file):
+        may_be_decimal = _CsvFile(file).dialect[0] != ","
+        # A count of persons has no decimals in any file.
+        doubted = texts if may_be_decimal else [name for name in texts if name == "persons"]
+        if may_be_decimal and any(frame[n].str.contains(",", literal=True).any() for n in texts):
             frame = frame.with_columns(with_decimal_point(name) for name in texts)
-        elif doubtful := [name for name in texts if in_groups(frame[name])]:
+        elif doubtful := [name for name in doubted if in_groups(frame[name])]:
             why = "a dot has three digits behind it: 1.500 may be 1.5 or 1500"
             raise InputError.of(title, "doubtful-amount", why, _SMALL_FIX, column=doubtful[0])
     for name in chosen:

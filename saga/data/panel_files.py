@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from saga.data.casting import in_type
+from saga.data.casting import HIVE_UNKNOWN, in_type
 from saga.data.csv_text import UTF_8
 from saga.data.deflation import find_beside
 from saga.data.files import (
@@ -56,7 +56,6 @@ _OTHER_TABLES = (
     ".xlsb",
     ".zsav",
 )
-_HIVE_UNKNOWN = "__HIVE_DEFAULT_PARTITION__"
 REGISTER = "register.json"  # of a generated register, beside the folders of its persons
 _OF_REGISTER = ("panel", "future")
 
@@ -225,7 +224,9 @@ def scan_files(
     for file in location.files:
         lazy, in_file = open_table(file, labelled, mapping.encoding)
         mapping.check_types(lazy.collect_schema())
-        extra = _values_of_path(file, in_file, year_in_filename=mapping.year_in_filename)
+        of_folders = _values_of_folders(file)
+        _require_same(file, lazy, mapping, of_folders)
+        extra = _values_of_path(file, in_file, of_folders, by_name=mapping.year_in_filename)
         names = [*in_file, *extra]
         if mapping.is_own("year_in_filename") and "year" in map(folded, in_file):
             why = "it has a column year, and the mapping says that its name has the year"
@@ -248,19 +249,43 @@ def scan_files(
     return _in_common_types(scans, exact), tuple(unread), by_file
 
 
+def _values_of_folders(file: File) -> dict[str, str | None]:
+    """Column -> value of all rows, from names of folders."""
+    parts = [part.split("=") for part in file.pure.parts[:-1] if re.fullmatch(r"\w+=[^=]+", part)]
+    return {key: None if value == HIVE_UNKNOWN else unquote(value) for key, value in parts}
+
+
 def _values_of_path(
-    file: File, names: Sequence[str], *, year_in_filename: bool
+    file: File, names: Sequence[str], of_folders: Mapping[str, str | None], *, by_name: bool
 ) -> dict[str, str | None]:
-    """Column -> value of all rows, from names of folders and files, unless the file has it."""
-    parts = [part for part in file.pure.parts[:-1] if re.fullmatch(r"\w+=[^=]+", part)]
-    values: dict[str, str | None] = {}
-    for part in parts:
-        key, value = part.split("=", 1)
-        values[key] = None if value == _HIVE_UNKNOWN else unquote(value)
-    if year_in_filename and len(years := set(_YEAR_IN_NAME.findall(file.pure.stem))) == 1:
+    """The values of folders, and the year of the file's name, unless the file has the column."""
+    values, in_file = dict(of_folders), set(map(folded, names))
+    if by_name and len(years := set(_YEAR_IN_NAME.findall(file.pure.stem))) == 1:
         values["year"] = years.pop()
-    in_file = set(map(folded, names))
     return {key: value for key, value in values.items() if folded(key) not in in_file}
+
+
+def _number(text: pl.Series) -> pl.Series:
+    return text.cast(pl.Float64, strict=False)
+
+
+def _require_same(
+    file: File, lazy: pl.LazyFrame, mapping: SourceMapping, of_folders: Mapping[str, str | None]
+) -> None:
+    """Raise InputError if a column that is read has another value than a folder's name says."""
+    stated = {folded(key): (value or "").lower() for key, value in of_folders.items()}
+    read = mapping.used_columns(lazy.collect_schema().names()) if stated else ()
+    for name in (name for name in read if folded(name) in stated):
+        with named_damage(file, [file], mapping.encoding):
+            cells = lazy.select(name).collect()[name].drop_nulls().unique()
+            if cells.dtype in (pl.Date, pl.Datetime):
+                cells = cells.dt.year()
+            text = cells.cast(pl.String).str.strip_chars().str.to_lowercase()
+        value = stated[folded(name)]
+        number, stated_number = _number(text), _number(pl.Series([value]))
+        if not ((text == value) | (number == stated_number).fill_null(False) | (text == "")).all():
+            why = f"its column {name} differs from the value of {name} in the name of its folder"
+            raise refuse(file, why, "Correct one of them, or leave the column out.")
 
 
 def _in_common_types(scans: Sequence[pl.LazyFrame], exact: Collection[str]) -> list[pl.LazyFrame]:

@@ -47,7 +47,7 @@ from saga.data.rules import (
     typed_rows,
     valid_rows,
 )
-from saga.data.spellings import MISFIT, find_columns, require_one_spelling
+from saga.data.spellings import MISFIT, find_columns, require_one_spelling, require_unlike
 from saga.data.statistics_files import STATISTICS, value_labels
 from saga.errors import FileProblem, InputError, Problem, UsageError
 from saga.files.atomic import digest_file
@@ -364,6 +364,7 @@ class Source:
             counts = pl.concat([counts, of_block]).group_by("person").agg(pl.col("rows").sum())
             _require_few_rows(counts)
         persons = counts["person"]
+        require_unlike(persons)
         if len(scans) > 1:
             require_one_spelling(
                 _as_written(persons), lambda: ((f, ids["person"]) for f, ids in by_file())
@@ -441,6 +442,7 @@ class Source:
         by_argument = bool(self.names) or not isinstance(self.place, str | Path)
         require_columns(present, unread, self._mapped, by_argument=by_argument)
         typed, unreadable = typed_rows(renamed, columns)
+        require_unlike(typed["person_id"])
         require_few_codes(typed, self._mapped.extra_columns)
         require_rows(typed, "there is no row")
         everybody, origin = typed, self.origin

@@ -29,6 +29,7 @@ _TEXT = pl.String()
 _NO_CODE = "a count is no number"  # is reported as an unknown code
 
 
+_POWER = r"^-?\d(\.\d+[eE]\+?|[eE]\+)\d+$"
 _YEARS = frozenset(column.name for column in COLUMNS if column.kind == "year")
 
 
@@ -143,7 +144,7 @@ def _effects_of_columns(
 def _effects_of_codes(
     mapping: SourceMapping, name: str, source: ColumnSource, columns: list[str], frame: pl.DataFrame
 ) -> list[Effect]:
-    key, dtype = mapping.key_of(name), frame.schema[columns[0]]
+    key, dtype = mapping.key_of(name), _compared_type(mapping, name, frame.schema[columns[0]])
     is_sum = isinstance(source, Sum)
     values = [sum_cells(frame, columns)] if is_sum else list(map(cell_text, columns))
     # Only the few distinct cells are compared with the codes.
@@ -164,11 +165,11 @@ def _effects_of_codes(
 
 def _number_columns(mapping: SourceMapping, frame: pl.DataFrame) -> list[str]:
     """Text columns of the source that are read as numbers, also those of which codes are."""
-    kinds = {column.name: column.kind for column in (*COLUMNS, *mapping.extra_columns)}
+    amounts = _amounts(mapping)
     sources = [
         parts_of(source)
         for name, source in mapping.sources().items()
-        if kinds[name] in ("money", "number") or isinstance(source, Sum | FirstPositive)
+        if name in amounts or isinstance(source, Sum | FirstPositive)
     ]
     columns = {
         spelling
@@ -176,6 +177,17 @@ def _number_columns(mapping: SourceMapping, frame: pl.DataFrame) -> list[str]:
         for spelling in find_columns(part, frame.columns)
     }
     return [name for name in frame.columns if name in columns and frame.schema[name] == _TEXT]
+
+
+def _amounts(mapping: SourceMapping) -> set[str]:
+    """Columns of the panel that are amounts or other numbers."""
+    columns = (*COLUMNS, *mapping.extra_columns)
+    return {column.name for column in columns if column.kind in ("money", "number")}
+
+
+def _compared_type(mapping: SourceMapping, name: str, dtype: pl.DataType) -> pl.DataType:
+    """The type in which cells are compared with codes: texts of numbers as numbers."""
+    return pl.Float64() if dtype == _TEXT and name in _amounts(mapping) else dtype
 
 
 def _unknown_earnings(
@@ -232,6 +244,7 @@ def _recoded(mapping: SourceMapping, name: str, value: pl.Expr, dtype: pl.DataTy
     digits = mapping.digits.get(mapping.key_of(name))
     result = text if digits is None else text.str.slice(0, digits)
     codes = mapping.codes.get(mapping.key_of(name), {})
+    dtype = _compared_type(mapping, name, dtype)
     # Exact codes take precedence over ranges, so they are applied last.
     for code in sorted(codes, key=lambda code: RANGE.fullmatch(code) is None):
         new = pl.lit(codes[code], dtype=pl.String)
@@ -267,13 +280,18 @@ def sum_cells(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Expr:
 
 
 def _matches(code: str, text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """Whether cells of a source, as `text`, have a code of a mapping or lie in its range."""
+    """Whether cells of a source, as `text`, have a code of a mapping or lie in its range.
+
+    A text that R or Java wrote with an exponent is a number; other texts, such as 007, are codes.
+    """
     same = text == (code.lower() if dtype == pl.Boolean() else code)
     number = text.cast(pl.Float64, strict=False)
     if span := RANGE.fullmatch(code):
         return same | number.is_between(float(span[1]), float(span[2]))
-    is_number = dtype.is_numeric() and re.fullmatch(NUMBER, code)
-    return same | (number == float(code)) if is_number else same
+    if not re.fullmatch(NUMBER, code):
+        return same
+    is_number = pl.lit(True) if dtype.is_numeric() else text.str.contains(_POWER)
+    return same | (is_number & (number == float(code)))
 
 
 def _known_text(text: pl.Expr) -> pl.Expr:

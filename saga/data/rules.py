@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from saga.data.casting import count_padded, read_column
+from saga.data.casting import HIVE_UNKNOWN, count_padded, read_column
 from saga.data.mapping import ARGUMENTS, SourceMapping
 from saga.data.origins import without_later_exits
 from saga.errors import FileProblem, InputError, Problem, with_nearest
@@ -104,7 +104,9 @@ RULES: Mapping[str, Rule] = {
     ),
 }
 
-_WORDS = ("NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "NaT", "NULL", "null", ".")
+_WORDS = ("NA", "na", "N/A", "n/a", "<NA>", "NaN", "nan", "NAN", "NaT", "NULL", "null", "Null", ".")
+_WORDS += ("\\N", "(null)", HIVE_UNKNOWN)  # of databases
+_WORDS += ("#N/A", "#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!")  # of spreadsheets
 # Of numbers with more than 11 digits: by Excel, and without the plus by Java, Spark and polars.
 _SHORTENED = r"^\d(\.\d+[eE]\+?|[eE]\+)(1[1-9]|[2-9]\d)$"
 _NEVER_EMPTY = ("person_id", "year", "birth_year")

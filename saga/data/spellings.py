@@ -11,9 +11,15 @@ import polars as pl
 
 from saga.errors import InputError
 
+_DIGITS = "\u0660\u06f0\u0966\u09e6\u0e50"  # each a zero: Arabic, Persian, Hindi, Bengali, Thai
+_ALIKE = {  # letters of Cyrillic and Greek that look like those of Latin; digits of other scripts
+    **dict(zip("АВЕКМНОРСТХаеорсху", "ABEKMHOPCTXaeopcxy", strict=True)),  # noqa: RUF001
+    **dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABEZHIKMNOPTYX", strict=True)),  # noqa: RUF001
+    **{chr(ord(zero) + digit): str(digit) for zero in _DIGITS for digit in range(10)},
+}
 _SPELLINGS = (  # of an id, by other programs: patterns and what they are without the difference
-    (r"\p{Pd}|\u2212", "-"),
     (r"\s+", " "),
+    (r"^b'(.*)'$", "${1}"),  # bytes of Python
     (r"^(\d{6}|\d{8})[-+](\d{4})$", "${1}${2}"),  # a Swedish personal identity number
     (r"^(?:1[89]|20)(\d\d(?:0[1-9]|1[0-2])\d{6})$", "${1}"),  # the same with its century
     (r"^\{(.*)\}$", "${1}"),
@@ -23,7 +29,8 @@ _SPELLINGS = (  # of an id, by other programs: patterns and what they are withou
     (r"^true$", "1"),
     (r"^false$", "0"),
 )
-_THOUSANDS = r"^\d{1,3}([,'\u2019\s]\d{2,3})*[,'\u2019\s]\d{3}$"  # also of India: 1,00,000
+_THOUSANDS = r"^\d{1,3}([,'\u2019\s_]\d{2,3})*[,'\u2019\s_]\d{3}(\.0*)?$"  # also of India: 1,00,000
+_DOTS = r"^\d{1,3}(\.\d{3})+(,0*)?$"
 _ONE_CODE = "Write codes the same way in all files, or name all spellings in the mapping."
 MISFIT = "the mapping does not fit the source"
 
@@ -106,8 +113,7 @@ def require_one_spelling(
 
     Programs that store ids as numbers lose zeros before and after them, or add `.0`, so `007`, `7`
     and `7.0` of several files may be one person. So may `1.50` and `1.5`, `1e5` and `100000`,
-    `1,001` and `1001`, `a7` and `A7`, `true` and `1`, and a letter and the same with its accent
-    apart. In one file they are two.
+    `1,001`, `1.001` and `1001`, `a7` and `A7`, `true` and `1`. In one file they are two.
 
     Args:
         texts: The distinct texts as they are `written` in files, and as they are `read`: spellings
@@ -116,15 +122,66 @@ def require_one_spelling(
             may be two spellings.
         column: The column of the panel.
     """
-    key = texts["written"].str.normalize("NFKC").str.replace_all(r"\p{Cf}", "").str.to_lowercase()
+    key = _unadorned(texts["written"]).str.to_lowercase()
     for pattern, plain in _SPELLINGS:
         key = key.str.replace_all(pattern, plain)
-    number = key.str.replace_all(r"[,'\u2019\s]", "")
+    number = key.str.replace(r"\.0*$", "").str.replace_all(r"[,'\u2019\s_]", "")
     key = number.zip_with(key.str.contains(_THOUSANDS), key)
+    key = key.str.replace_all(r"([-_/: ])0+(\d)", "${1}${2}")  # 12-03 of a household's member
     power = key.str.extract(r"^(\d+(?:\.\d+)?e[+-]?\d{1,2})$").cast(pl.Float64).cast(pl.String)
     key = power.zip_with(power.is_not_null(), key)
-    key = key.str.replace(r"^\+?(-?\d+)(?:[.,](\d*?)0*)?$", "${1}.${2}").str.strip_chars_start("0")
-    table = texts.with_columns(key=key)
+    _require_one(texts.with_columns(key=_without_zeros(key)), by_file, column)
+    has_dots = key.str.contains(_DOTS)
+    if has_dots.any():  # 1.500 may be 1.5, as above, or 1500
+        key = (
+            key.str.replace(r",0*$", "")
+            .str.replace_all(".", "", literal=True)
+            .zip_with(has_dots, key)
+        )
+        _require_one(texts.with_columns(key=_without_zeros(key)), by_file, column)
+
+
+def require_unlike(ids: pl.Series) -> None:
+    """Raise InputError for ids of which only the computer sees that they are two.
+
+    They differ by letters or digits of other scripts, kinds of blanks and dashes, or by whether an
+    accent stands apart.
+    """
+    if not ids.str.contains(r"[^\x00-\x7F]").any():
+        return
+    table = pl.DataFrame({"written": ids.drop_nulls().unique()})
+    table = table.with_columns(key=_unadorned(table["written"]))
+    alike = table.filter(pl.col("key").is_duplicated()).sort("key", "written")
+    if alike.height:
+        raise InputError.of(
+            "ids of persons look alike",
+            "person-id",
+            "two ids differ by characters alone that look alike (letters or digits of another "
+            "script, kinds of blanks or dashes, an accent apart), so they may be one person",
+            "Write ids the same way in all rows.",
+            column="person_id",
+            person_id=alike["written"][0],
+            count=alike["key"].n_unique(),
+        )
+
+
+def _unadorned(texts: pl.Series) -> pl.Series:
+    """Texts in the letters and digits of Latin, where those of other scripts look like them."""
+    plain = texts.str.normalize("NFKC").str.replace_all(r"\p{Cf}", "")
+    plain = plain.str.replace_all(r"\p{Pd}|\u2212", "-")
+    return plain.str.replace_many(list(_ALIKE), list(_ALIKE.values()))
+
+
+def _without_zeros(key: pl.Series) -> pl.Series:
+    """Whole numbers and decimals without zeros before and after them."""
+    key = key.str.replace(r"^\+?(-?\d+)(?:[.,](\d*?)0*)?$", "${1}.${2}")
+    return key.str.strip_chars_start("0")
+
+
+def _require_one(
+    table: pl.DataFrame, by_file: Callable[[], Iterable[tuple[object, pl.Series]]], column: str
+) -> None:
+    """Raise InputError for texts of one `key` that differ between files."""
     several = table.filter(pl.col("read").n_unique().over("key") > 1)
     if several.is_empty():
         return

@@ -55,8 +55,8 @@ def to_polars(table: ArrowStream | Columns, subject: str) -> pl.DataFrame:
         raise UsageError.of(
             f"{subject} cannot be read",
             "source",
-            "columns of the dictionary have no common order: one is a set or a dictionary, or "
-            "Series of pandas have different indexes",
+            "columns of the dictionary have no common order: one is a set, a dictionary or a "
+            "text, or Series of pandas have different indexes",
             "Give lists, or the columns of one data frame.",
         )
     import pyarrow as pa  # takes long to import, and a panel in files does not need it
@@ -86,7 +86,7 @@ def _share_order(columns: Iterable[Any]) -> bool:
     """Whether the cells of columns belong together by their order, which pandas would not take."""
     columns = list(columns)
     indexes = [column.index for column in columns if hasattr(column, "reindex")]
-    is_unordered = any(isinstance(column, Set | Mapping) for column in columns)
+    is_unordered = any(isinstance(column, Set | Mapping | str | bytes) for column in columns)
     return not is_unordered and all(index.equals(indexes[0]) for index in indexes)
 
 

@@ -122,6 +122,17 @@ def test_dots_that_may_separate_thousands_are_refused_where_a_comma_may_be_decim
     assert read_targets(written(tmp_path, english)).frame["total"].to_list() == [1.5, 12.5]
 
 
+@pytest.mark.parametrize("persons", ["1.000", "12.500", "1.234"])
+def test_a_count_of_persons_has_no_three_decimals(tmp_path: Path, persons: str) -> None:
+    """A thousand persons who join must not be read as one, whatever separates the cells."""
+    content = "year,age,persons\n2030,20,{}\n"
+    with pytest.raises(InputError, match=r"1.500 may be 1.5 or 1500 \(at column persons\)"):
+        read_small(written(tmp_path, content.format(persons)), ("year", "age", "persons"))
+    for plain in ("1000", "12.5", "0.250", "1e3"):
+        read = read_small(written(tmp_path, content.format(plain)), ("year", "age", "persons"))
+        assert read["persons"].item() == float(plain)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
