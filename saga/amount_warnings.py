@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.arrays import Floats
 from saga.data.panel import Panel
 from saga.errors import InputError
 from saga.features.training_reference import LEVELS, ComparedRecords, TrainingReference
@@ -84,6 +85,19 @@ def require_outcome_unit(outcomes: pl.DataFrame, reference: TrainingReference | 
     logs = np.log(positive["earnings"].to_numpy())
     relative_logs = logs - np.clip(logs, min(levels), max(levels))
     if warning := _wrong_unit("earnings", relative_logs, n_persons, sensitive=True):
+        raise _no_outcomes(warning)
+
+
+def require_forecast_unit(amounts: Floats, medians: Floats) -> None:
+    """As `require_outcome_unit`, for persons of whom amounts with these medians were forecast (n,).
+
+    So pay of a month is noticed, which is usual for a year at some age.
+    """
+    known = (amounts > 0) & (medians > 0)
+    relative_logs, n_persons = np.log(amounts[known] / medians[known]), int(known.sum())
+    if n_persons >= _MANY_PERSONS and (
+        warning := _wrong_unit("earnings", relative_logs, n_persons, sensitive=True)
+    ):
         raise _no_outcomes(warning)
 
 

@@ -16,7 +16,12 @@ from typing import Any, Literal, Self
 import numpy as np
 from saga.calibration.adaptive.adaptive_state import YEAR
 from saga.calibration.adaptive.database import key_batches, rows_of
-from saga.calibration.adaptive.issued_intervals import judge, outcome_years
+from saga.calibration.adaptive.issued_intervals import (
+    judge,
+    outcome_years,
+    rows_alike,
+    unpack_marginals,
+)
 from saga.calibration.adaptive.ledger_tables import (
     CONFLICT,
     ISSUED,
@@ -28,6 +33,7 @@ from saga.calibration.adaptive.pseudonyms import PseudonymKey
 from saga.calibration.adaptive.settlement_log import update_states
 from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, tuple_, update
 
+from saga.amount_warnings import require_forecast_unit
 from saga.errors import InputError, Problem, SagaError
 from saga.schema import MAX_AMOUNT
 
@@ -145,7 +151,8 @@ def enter_outcomes(
 
     With `max_conflicts` contradicting amounts are counted, each once. Beyond that number the error
     is returned, to be raised after the transaction, which then stores these amounts alone. From
-    then on even the known amount gives the error: otherwise it would stand out.
+    then on even the known amount gives the error: otherwise it would stand out. New amounts have to
+    be in the unit of the forecasts; raises InputError.
     """
     known = _read_amounts(connection, key, outcomes)
     waiting = _intervals_about(connection, {outcome.key for outcome in outcomes}, settled=False)
@@ -173,6 +180,7 @@ def enter_outcomes(
         if max_conflicts is not None and (n_before >= max_conflicts or n_tried > max_conflicts):
             over[outcome.key] = _limit(outcome)
     if max_conflicts is not None:
+        _require_unit(key, waiting, new)
         counted = tried if not over else {k: amounts for k, amounts in tried.items() if k in known}
         _store_conflicts(connection, counted, before, max_conflicts)
     if over:
@@ -192,6 +200,22 @@ def enter_outcomes(
         n_spans,
         tuple(problems),
     )
+
+
+def _require_unit(
+    key: PseudonymKey, waiting: Sequence[Row[Any]], new: Mapping[PersonYear, float]
+) -> None:
+    """Raise InputError if many persons' amounts are in another unit than what was forecast."""
+    by_person = {
+        row.person: row for row in waiting if row.family == YEAR and _person_years(row)[0] in new
+    }
+    rows = list(by_person.values())
+    packed = [key.unseal(row.distribution, row.person) for row in rows]
+    medians = np.empty(len(rows))
+    for index in rows_alike(map(len, packed)).values():
+        marginals = unpack_marginals([packed[i] for i in index])
+        medians[index] = marginals.quantiles([0.5]).ravel()
+    require_forecast_unit(np.array([new[_person_years(row)[0]] for row in rows]), medians)
 
 
 def correct_outcomes(

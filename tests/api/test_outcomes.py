@@ -287,6 +287,30 @@ def test_what_is_no_outcome_is_refused_with_its_place_and_no_value(
     assert not re.search(r"271 ?828|P{65}", answer.text)
 
 
+@pytest.mark.parametrize(
+    ("share", "n", "status"),
+    [
+        *((share, 20, 422) for share in (1 / 12, 1 / 52)),
+        *((share, 20, 200) for share in (0, 0.3, 4)),
+        (1 / 12, 19, 200),  # a few persons may earn little
+    ],
+)
+def test_outcomes_in_another_unit_than_what_was_forecast_of_the_persons_move_nothing(
+    with_ledger: Running, person: Person, share: float, n: int, status: int
+) -> None:
+    """Pay of a month is usual for a year at some age, but not of persons who earn more."""
+    with_ledger.forecast({"persons": people(person, n), **OPTIONS, "record": True})
+    sent = {"outcomes": outcomes(n, amount=260_000 * share)}
+    answer = with_ledger.client.post("/v1/outcomes", json=sent)
+    assert answer.status_code == status, answer.text
+    if status == 422:
+        assert [(p["rule"], p["column"]) for p in answer.json()["problems"]] == [
+            ("unit", "earnings")
+        ]
+        right = with_ledger.client.post("/v1/outcomes", json={"outcomes": outcomes(n)})
+        assert counts(right)["new"] == n
+
+
 @pytest.mark.parametrize(("n", "amount"), [(19, 271.828), (20, 30_000.0), (20, 900_000.0)])
 def test_few_persons_may_earn_little_and_many_what_is_usual_at_some_age(
     without_records: Running, n: int, amount: float
