@@ -74,15 +74,13 @@ def write_results(
     All appear together. No table has a figure of fewer than ten persons
     (`saga.evaluation.scoring.small_cells`).
     """
-    with new_files(out) as unfinished:
+    with new_files(out, [f"{name}.parquet" for name in FILES]) as unfinished:
         for name in FILES:
             if (table := tables.get(name)) is not None:
                 if {"group", "n"} <= set(table.columns):
                     table = hide_small_cells(table)
                 write_table(table, unfinished / f"{name}.parquet", provenance)
         write_pages(Results.read(unfinished), unfinished)
-    for name in set(FILES) - tables.keys():
-        (out / f"{name}.parquet").unlink(missing_ok=True)
 
 
 def cost_table(files: Iterable[Path]) -> pl.DataFrame:

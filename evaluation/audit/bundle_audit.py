@@ -29,7 +29,7 @@ from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import persons_of, shares_of, units_of
 from saga.errors import InputError, Problem, UsageError
-from saga.files.atomic import commit_json
+from saga.files.atomic import commit_json, new_files
 from saga.files.bundle_folder import AUDIT
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
@@ -263,7 +263,6 @@ def store_audit(bundle: Bundle, audit: Mapping[str, Any], out: Path) -> Bundle:
     """
     if Bundle.load(bundle.path).digest != bundle.digest:
         raise UsageError(f"{bundle.path} was changed while it was audited. Audit it again.")
-    out.mkdir(parents=True, exist_ok=True)
     card = f"{bundle.card.split(_HEADING)[0].rstrip()}\n\n{_HEADING}\n\n{_card(audit)}\n"
     stored = write_bundle(
         bundle.path,
@@ -272,7 +271,6 @@ def store_audit(bundle: Bundle, audit: Mapping[str, Any], out: Path) -> Bundle:
         command="saga audit",
         parents=(*bundle.manifest["parents"], bundle.digest),
     )
-    commit_json(out / AUDIT, audit)
     provenance = {
         "digest_before_the_audit": audit["bundle"],
         "digest_that_saga_bundle_verify_prints": stored.digest,
@@ -283,7 +281,9 @@ def store_audit(bundle: Bundle, audit: Mapping[str, Any], out: Path) -> Bundle:
     limits = {"largest_area": LARGEST_AREA, "largest_rate": LARGEST_RATE}
     values = {"audit": audit, "provenance": provenance, **limits}
     page = render_page(PAGE, values, "saga.evaluation.audit")
-    write_page(out / PAGE, page)
+    with new_files(out) as unfinished:
+        commit_json(unfinished / AUDIT, audit)
+        write_page(unfinished / PAGE, page)
     return stored
 
 

@@ -14,7 +14,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -82,13 +82,20 @@ def whole_folder(out: Path, *, retired: Path | None = None) -> Iterator[Path]:
 
 
 @contextmanager
-def new_files(out: Path) -> Iterator[Path]:
-    """A folder whose files all replace those of `out` in the end, or none if the disk is full."""
+def new_files(out: Path, earlier: Iterable[str] = ()) -> Iterator[Path]:
+    """A folder whose files all replace those of `out` in the end, or none if the disk is full.
+
+    Old and new files never stand together, nor new ones with the `earlier` that have no successor:
+    if the process is killed while they are replaced, some are missing.
+    """
     out.mkdir(parents=True, exist_ok=True)
     sweep(out)
     with tempfile.TemporaryDirectory(prefix=".", suffix=".tmp", dir=out.absolute()) as folder:
         yield Path(folder)
-        for file in list(Path(folder).iterdir()):
+        files = list(Path(folder).iterdir())
+        for name in {*earlier, *(file.name for file in files)}:
+            (out / name).unlink(missing_ok=True)
+        for file in files:
             file.replace(out / file.name)
     sync_folder(out)
 
