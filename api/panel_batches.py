@@ -105,7 +105,7 @@ def _read_together(
         )
     except SagaError:
         return None
-    if joined.panel.meta.excluded:  # rows are counted by call
+    if joined.panel.meta.excluded or joined.panel.meta.nines:  # rows are counted by call
         return None
     person_ids: list[list[str]] = [[] for _ in calls]
     for name in joined.person_ids:
@@ -203,7 +203,7 @@ class ForecastPart:
         plan = self.plan
         if plan.record:
             return None
-        of_calls = ("excluded", "outside_ages", "lost", "facts", "unpublished_prices")
+        of_calls = ("excluded", "outside_ages", "lost", "facts", "nines", "unpublished_prices")
         meta = vars(self.panel.meta) | dict.fromkeys(of_calls)
         scenario, facts = repr(plan.draws.scenario), id(self.panel.meta.facts)
         return repr(meta), facts, plan.request, scenario, id(plan.forecaster.calibrator)

@@ -313,6 +313,15 @@ def past_warnings(
 
 
 def _about_mapping(panel: Panel) -> Iterator[ForecastWarning]:
+    for name, n_persons in panel.meta.nines.items():
+        yield ForecastWarning(
+            "unit",
+            f"Amounts of {name} are nines, as codes for what is unknown or above a limit are. If "
+            "they are codes, leave the cells empty; for a file, a mapping may give the credible "
+            "amounts: `keep: {ITS_NAME: [0, 9000000]}`.",
+            count=n_persons,
+            column=name,
+        )
     for entry, cells in panel.meta.nulled.items():
         yield ForecastWarning(
             "made-unknown",

@@ -87,6 +87,10 @@ PANELS: dict[str, tuple[Callable[[Rows], None], dict[str, Any]]] = {
         set_all("B2", person_id="B2\u200b"),
         {"year": 2021, "column": "person_id", "rule": "not-text"},
     ),
+    "a name that only looks like another": (
+        set_all("B2", person_id="\uff10\uff10\uff17"),
+        {"column": "person_id", "rule": "person-id"},
+    ),
     "a control character in a code": (
         set_one(1, county="01\x01"),
         {**SECOND_COUNTY, "rule": "unknown-code"},

@@ -48,6 +48,7 @@ class PanelMeta:
         dropped: Rows that broke a rule, by rule.
         partly: Columns that only some files of the source have, with the number of files.
         nulled: Cells that a mapping made unknown, by its entry.
+        nines: Persons with amounts of nines, as codes for what is unknown are, by column.
         unmatched: Entries of a mapping of the user's own that match no cell.
         padded: Codes that lacked a leading zero, by column.
         lost: Persons without any usable row: the first of them, and their number.
@@ -73,6 +74,7 @@ class PanelMeta:
     dropped: Mapping[str, int] = field(default_factory=dict)
     partly: Mapping[str, str] = field(default_factory=dict)
     nulled: Mapping[str, int] = field(default_factory=dict)
+    nines: Mapping[str, int] = field(default_factory=dict)
     unmatched: tuple[str, ...] = ()
     padded: Mapping[str, int] = field(default_factory=dict)
     lost: Problem | None = None
@@ -96,6 +98,7 @@ class PanelMeta:
             "set aside": self.excluded,
             "dropped": self.dropped,
             "values made unknown by the mapping": self.nulled,
+            "persons with amounts of nines, which may be codes for unknown": self.nines,
             "codes read with a leading zero": self.padded,
             "columns that only some files have": self.partly,
             "entries of the mapping that match nothing": self.unmatched,

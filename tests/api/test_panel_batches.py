@@ -46,12 +46,15 @@ def test_panels_read_together_are_those_read_alone(forecaster: Forecaster, perso
         sent(person("A1", birth_year=1990)),
         sent(person("A1", birth_region="nordic")),
         sent(person("é")),
+        sent(person("A1", history=[{"year": 2020, "earnings": 9_999_999.0}])),
     ]
     for call, panel in zip(calls, read(forecaster, *calls), strict=True):
         (alone,) = read(forecaster, call)
         assert panel.person_ids == alone.person_ids
         assert panel.panel.frame.equals(alone.panel.frame)
         assert panel.panel.meta == alone.panel.meta
+    told = [warning for warning in forecaster.warnings(panel.panel, REQUEST) if warning.column]
+    assert any("are nines" in warning.message for warning in told)
 
 
 @pytest.mark.parametrize(

@@ -199,3 +199,39 @@ def test_a_value_in_the_name_of_a_folder_is_that_of_the_column(
         return
     with pytest.raises(InputError, match=r"its column \w+ differs from .* its folder"):
         read_panel(tmp_path / "data", prices=2022)
+
+
+NINES = (99_999, 99_998, 99_997, 999_999, 999_998, 9_999_999, 9_999_998, 9_999_997, 99_999_998)
+
+
+@pytest.mark.parametrize("amount", [*NINES, 99_990, 99_996, 100_000, 999_000, 999.0, 999_999.5])
+@pytest.mark.parametrize("column", ["earnings", "transfers", "extra_wealth"])
+def test_amounts_of_nines_are_told_as_codes_for_unknown_may_be(column: str, amount: float) -> None:
+    """They stay amounts, because some persons earn so much."""
+    rows = {
+        "person_id": ["1", "1", "2"],
+        "year": [2015, 2016, 2016],
+        "birth_year": [1980] * 3,
+        "earnings": [310_000.0] * 3,
+        "transfers": [20_000.0] * 3,
+        "wealth": [0.0] * 3,
+    }
+    rows[column.removeprefix("extra_")] = [float(amount), float(amount), 20_000.0]
+    mapping = {"extra": {"wealth": {"kind": "number"}}}
+    panel = read_panel(pl.DataFrame(rows), prices=2022, mapping=mapping)
+    assert panel.meta.nines == ({column: 1} if amount in NINES else {})
+    assert panel.frame[column].to_list() == [amount, amount, 20_000.0]
+    kept = {
+        **mapping,
+        "keep": {column.removeprefix("extra_"): [0, 50_000 if amount < 1e5 else 9e5]},
+    }
+    assert not read_panel(pl.DataFrame(rows), prices=2022, mapping=kept).meta.nines
+
+
+def test_amounts_of_nines_among_many_amounts_are_chance() -> None:
+    amounts = [float(amount) for amount in range(98_000, 102_000)]
+    rows = {"year": 2015, "birth_year": 1980, "earnings": amounts}
+    frame = pl.DataFrame({"person_id": [str(i) for i in range(len(amounts))], **rows})
+    assert not read_panel(frame, prices=2022).meta.nines
+    codes = pl.concat([frame, frame.head(40).with_columns(year=2016, earnings=99_999.0)])
+    assert read_panel(codes.cast({"year": pl.Int32}), prices=2022).meta.nines == {"earnings": 43}
