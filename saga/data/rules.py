@@ -104,9 +104,11 @@ RULES: Mapping[str, Rule] = {
     ),
 }
 
-_WORDS = ("NA", "na", "N/A", "n/a", "<NA>", "NaN", "nan", "NAN", "NaT", "NULL", "null", "Null", ".")
-_WORDS += ("\\N", "(null)", HIVE_UNKNOWN)  # of databases
-_WORDS += ("#N/A", "#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!")  # of spreadsheets
+_WORDS = (
+    *("NA", "na", "N/A", "n/a", "<NA>", "NaN", "nan", "NAN", "NaT", "NULL", "null", "Null", "."),
+    *("\\N", "(null)", HIVE_UNKNOWN),  # of databases
+    *("#N/A", "#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!"),  # of spreadsheets
+)
 # Of numbers with more than 11 digits: by Excel, and without the plus by Java, Spark and polars.
 _SHORTENED = r"^\d(\.\d+[eE]\+?|[eE]\+)(1[1-9]|[2-9]\d)$"
 _NEVER_EMPTY = ("person_id", "year", "birth_year")

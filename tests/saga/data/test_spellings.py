@@ -101,8 +101,10 @@ def test_ids_of_other_scripts_are_ids(tmp_path: Path) -> None:
     assert read_panel(path, prices=2022).persons() == sorted(persons)
 
 
-WORDS = ("na", "n/a", "NAN", "Null", "\\N", "(null)", "__HIVE_DEFAULT_PARTITION__", "#REF!")
-WORDS += ("#VALUE!", "#DIV/0!", "#NULL!", "#NAME?", "#NUM!", "#N/A")
+WORDS = (
+    *("na", "n/a", "NAN", "Null", "\\N", "(null)", "__HIVE_DEFAULT_PARTITION__", "#N/A"),
+    *("#REF!", "#VALUE!", "#DIV/0!", "#NULL!", "#NAME?", "#NUM!"),
+)
 
 
 @pytest.mark.parametrize("word", WORDS)
