@@ -327,6 +327,13 @@ REFUSALS: dict[str, Refusal] = {
         "Send text, whole numbers and numbers",
         rule="column-type",
     ),
+    "outcome-dots": Refusal(
+        InputError,
+        "Amounts can be read in two ways",
+        "A dot has three digits behind it: 285.000 may be 285 or 285000",
+        "Send amounts without thousands separators, with two decimals or none",
+        rule="doubtful-amount",
+    ),
     # Persons
     "no-weights": Refusal(
         InputError,

@@ -42,7 +42,7 @@ from saga.calibration.adaptive.outcome_entries import (
 )
 
 from saga.amount_warnings import require_outcome_unit
-from saga.data.casting import read_column
+from saga.data.casting import in_groups, read_column
 from saga.data.deflation import real_factors
 from saga.errors import InputError, Problem
 from saga.forecaster import Forecaster
@@ -158,6 +158,8 @@ def _read_table(
     if set(frame.columns) != set(_COLUMNS):
         raise refused("outcome-columns", {"columns": ", ".join(_COLUMNS)})
     check_no_flags(frame)
+    if frame["earnings"].dtype == pl.String and in_groups(frame["earnings"]):
+        raise refused("outcome-dots", column="earnings")
     (years, is_no_year), (earnings, is_no_number) = (
         read_column(frame[name], BY_NAME[name]) for name in ("year", "earnings")
     )

@@ -258,6 +258,10 @@ NULL = [*outcomes(50), {"person_id": "LOST", "year": 2024, "earnings": None}]
         (PARQUET, [{**P1, "year": 2023.5}], "", 422, {"rule": "column-type"}),
         (PARQUET, [{**P1, "earnings": "271 828"}], "", 422, {"rule": "column-type"}),
         (PARQUET, [{**P1, " Year": 2023}], "", 422, {"rule": "columns"}),
+        *(
+            (PARQUET, [{**P1, "earnings": text}], "", 422, {"rule": "doubtful-amount"})
+            for text in ("271.828", "1.000")
+        ),
         # In another unit than the training's, as those of a panel.
         *(
             (kind, outcomes(amount=amount), "", 422, {"rule": "unit", "column": "earnings"})
