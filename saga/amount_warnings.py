@@ -53,6 +53,7 @@ def about_amounts(
     few_are_rare = _are_rare(compared.properties, reference.quantiles)
     wrong_units = list(_wrong_units(panel, reference, compared.relative_logs, few_are_rare))
     yield from wrong_units
+    yield from _years_of_other_units(panel, compared.relative_logs)
     if not any(warning.column == "earnings" for warning in wrong_units):
         yield from _wrong_years(panel, compared)
     yield from _unlike_training(panel, reference, compared.properties)
@@ -67,7 +68,10 @@ def require_unit(panel: Panel, reference: TrainingReference | None) -> None:
         return
     compared = reference.compare(panel)
     few_are_rare = _are_rare(compared.properties, reference.quantiles)
-    for warning in _wrong_units(panel, reference, compared.relative_logs, few_are_rare):
+    for warning in (
+        *_wrong_units(panel, reference, compared.relative_logs, few_are_rare),
+        *_years_of_other_units(panel, compared.relative_logs),
+    ):
         if warning.column == "earnings":
             raise _no_outcomes(warning)
 
@@ -130,6 +134,31 @@ def about_growth(panel: Panel) -> Iterator[ForecastWarning]:
             column="earnings",
             option="prices",
         )
+
+
+def _years_of_other_units(
+    panel: Panel, relative_logs: NDArray[np.float64]
+) -> Iterator[ForecastWarning]:
+    """Years whose typical amount is another one than that of the other years."""
+    if panel.n_persons < _MANY_PERSONS:
+        return
+    is_known = np.isfinite(relative_logs)
+    years = panel.frame["year"].to_numpy()
+    for year in np.unique(years[is_known]):
+        of_year = is_known & (years == year)
+        others = relative_logs[is_known & (years != year)]
+        if of_year.sum() < _MANY_PERSONS or not len(others):
+            continue
+        ratio = math.exp(_median(relative_logs[of_year]) - _median(others))
+        if not 1 / _UNITS_BELOW[-1][0] < ratio < _UNITS_BELOW[-1][0]:
+            yield ForecastWarning(
+                "unit",
+                f"The amounts of earnings in {year} are much "
+                f"{'smaller' if ratio < 1 else 'larger'} than those of the other years. Check "
+                "their unit and currency.",
+                count=int(of_year.sum()),
+                column="earnings",
+            )
 
 
 def _wrong_years(panel: Panel, compared: ComparedRecords) -> list[ForecastWarning]:

@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 from scipy.stats import binom
 
-from saga.amount_warnings import about_growth
+from saga.amount_warnings import about_growth, require_unit
 from saga.data.panel import Panel
+from saga.errors import InputError
 from saga.features.calendar import Calendar
 from saga.features.training_reference import TrainingReference
 from saga.features.transforms import Transforms
@@ -203,6 +204,35 @@ def test_a_wrong_unit_of_one_column_is_about_that_column(reference: TrainingRefe
     assert "multiply the column by 100" in warning.message
     one = panel_of([[300_000 / 12] * 5])
     assert not [w for w in warn(one, reference) if w.code == "unit"], "one person may earn little"
+
+
+@pytest.mark.parametrize("factor", [1 / 1_000, 1 / 100, 1 / 12, 1 / 10, 8.9, 100, 1_936])
+@pytest.mark.parametrize("year", [2015, 2018, 2022])
+def test_a_year_in_another_unit_or_currency_is_named(
+    reference: TrainingReference, year: int, factor: float
+) -> None:
+    """The typical amount of all years hides it; deliveries and calibrations refuse it."""
+    panel = panel_of(ordinary(30, seed=2))
+    of_year = pl.when(pl.col("year") == year).then(factor).otherwise(1)
+    wrong = panel.with_frame(panel.frame.with_columns(pl.col("earnings") * of_year))
+    warnings = [w for w in warn(wrong, reference) if f" in {year} are much" in w.message]
+    assert [(w.code, w.column) for w in warnings] == [("unit", "earnings")]
+    with pytest.raises(InputError, match=f"in {year} are much"):
+        require_unit(wrong, reference)
+    require_unit(panel, reference)
+    few = wrong.only(wrong.persons()[:19])
+    assert not [w for w in warn(few, reference) if f" in {year} are much" in w.message]
+
+
+def test_years_of_few_persons_of_a_register_are_not_taken_for_another_unit(
+    register_panel: Panel,
+) -> None:
+    register, rng = TrainingReference.fit(register_panel), np.random.default_rng(6)
+    persons = register_panel.persons()
+    for n in (20, 40, 400):
+        drawn = register_panel.only(rng.choice(persons, n, replace=False).tolist())
+        warnings = warn(drawn, register)
+        assert not [w for w in warnings if "those of the other years" in w.message]
 
 
 def test_horizons_beyond_age_64_are_counted(reference: TrainingReference) -> None:
