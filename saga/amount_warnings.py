@@ -53,7 +53,7 @@ def about_amounts(
     few_are_rare = _are_rare(compared.properties, reference.quantiles)
     wrong_units = list(_wrong_units(panel, reference, compared.relative_logs, few_are_rare))
     yield from wrong_units
-    yield from _years_of_other_units(panel, compared.relative_logs)
+    yield from _years_of_other_units(panel.frame["year"].to_numpy(), compared.relative_logs)
     if not any(warning.column == "earnings" for warning in wrong_units):
         yield from _wrong_years(panel, compared)
     yield from _unlike_training(panel, reference, compared.properties)
@@ -70,7 +70,7 @@ def require_unit(panel: Panel, reference: TrainingReference | None) -> None:
     few_are_rare = _are_rare(compared.properties, reference.quantiles)
     for warning in (
         *_wrong_units(panel, reference, compared.relative_logs, few_are_rare),
-        *_years_of_other_units(panel, compared.relative_logs),
+        *_years_of_other_units(panel.frame["year"].to_numpy(), compared.relative_logs),
     ):
         if warning.column == "earnings":
             raise _no_outcomes(warning)
@@ -116,12 +116,17 @@ def _no_outcomes(warning: ForecastWarning) -> InputError:
 
 
 def about_growth(panel: Panel) -> Iterator[ForecastWarning]:
-    """That earnings grow as amounts in the prices of each year do, though they should be real."""
+    """That earnings of a year are in another unit, or grow as amounts in its prices do.
+
+    Amounts of a panel are real.
+    """
     rows = panel.frame.filter(pl.col("earnings") > 0)
     year = rows["year"].to_numpy()
     if panel.n_persons < _MIN_PERSONS or len(np.unique(year)) < 2:
         return
     logs, age = np.log(rows["earnings"].to_numpy()), year - rows["birth_year"].to_numpy()
+    at_age = pl.DataFrame({"log": logs, "age": age}).select(pl.col("log").median().over("age"))
+    yield from _years_of_other_units(year, logs - at_age["log"].to_numpy())
     by_year = Units.fit(logs, age, year, longest=1).years
     growth = math.expm1((by_year[-1] - by_year[0]) / (len(by_year) - 1))
     if growth > _FAST_GROWTH:
@@ -137,13 +142,10 @@ def about_growth(panel: Panel) -> Iterator[ForecastWarning]:
 
 
 def _years_of_other_units(
-    panel: Panel, relative_logs: NDArray[np.float64]
+    years: NDArray[np.integer], relative_logs: Floats
 ) -> Iterator[ForecastWarning]:
-    """Years whose typical amount is another one than that of the other years."""
-    if panel.n_persons < _MANY_PERSONS:
-        return
+    """Years whose typical amount is another one than that of the other years; of each row (n,)."""
     is_known = np.isfinite(relative_logs)
-    years = panel.frame["year"].to_numpy()
     for year in np.unique(years[is_known]):
         of_year = is_known & (years == year)
         others = relative_logs[is_known & (years != year)]

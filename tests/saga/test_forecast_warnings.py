@@ -196,6 +196,18 @@ def test_amounts_of_each_year_that_were_said_to_be_real_are_doubted(register_pan
     assert not list(about_growth(nominal.only(nominal.persons()[:100])))
 
 
+@pytest.mark.parametrize("factor", [1 / 100, 1 / 12, 100])
+def test_a_year_of_a_register_in_another_unit_is_named_before_training(
+    register_panel: Panel, factor: float
+) -> None:
+    """Nothing tells which unit of both is right, and persons of few years of birth may be so."""
+    real = register_panel.only(register_panel.persons()[::3])
+    in_unit = pl.when(pl.col("year") == 2015).then(factor).otherwise(1)
+    mixed = real.with_frame(real.frame.with_columns(pl.col("earnings") * in_unit))
+    assert any(" in 2015 are much " in warning.message for warning in about_growth(mixed))
+    assert not list(about_growth(real))
+
+
 def test_a_wrong_unit_of_one_column_is_about_that_column(reference: TrainingReference) -> None:
     panel = panel_of(ordinary(30, seed=2))
     wrong = panel.with_frame(panel.frame.with_columns(pl.col("transfers") / 100))
