@@ -457,17 +457,19 @@ def lost_persons(typed: pl.DataFrame, valid: pl.DataFrame, origin: int | None) -
 
 
 # Codes for what is unknown, and amounts so near to them that by chance they are nine times as many.
-_NINES = [float(10**digits - k) for digits in range(5, 12) for k in range(1, 4)]
-_NEAR_NINES = [float(10**digits - k) for digits in range(5, 12) for k in range(4, 31)]
+_NINES, _NEAR_NINES = (
+    pl.Series([float(10**digits - k) for digits in range(5, 12) for k in near])
+    for near in (range(1, 4), range(4, 31))
+)
 
 
 def persons_of_nines(rows: pl.DataFrame, columns: Sequence[str]) -> dict[str, int]:
     """Column -> persons with amounts such as 99999, 999998 or 9999997, if they are no chance."""
     persons = dict[str, int]()
     for name in columns:
-        of_nines = rows.filter(pl.col(name).is_in(_NINES))
-        if of_nines.height > rows[name].is_in(_NEAR_NINES).sum():
-            persons[name] = of_nines["person_id"].n_unique()
+        is_code = rows[name].is_in(_NINES.implode())
+        if is_code.any() and is_code.sum() > rows[name].is_in(_NEAR_NINES.implode()).sum():
+            persons[name] = rows["person_id"].filter(is_code.fill_null(False)).n_unique()
     return persons
 
 
