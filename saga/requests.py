@@ -399,6 +399,10 @@ class PathsRequest(_PathRequest):
         _check(self)
 
 
+# Chances of a number of persons would tell it exactly; tables round it.
+_OF_EVENTS = [name for name in ALL_STATISTICS if name != "persons"]
+
+
 @dataclass(frozen=True)
 class GroupEvent:
     """What may happen to a group: `mean female 2030 < in 2022`, `p50_ratio male/female 2040 < 1.1`.
@@ -424,11 +428,9 @@ class GroupEvent:
                 f"{text!r} is no event: numbers have a decimal point and no separators of "
                 "thousands. Write 1.02, 40000000 or 4e7."
             )
-        # Chances of a number of persons would tell it exactly; tables round it.
-        known_names = [name for name in ALL_STATISTICS if name != "persons"]
-        if match is None or match["statistic"] not in known_names:
+        if match is None or match["statistic"] not in _OF_EVENTS:
             raise UsageError(
-                f"{text!r} is no event. Write a statistic ({', '.join(known_names)}), a group, "
+                f"{text!r} is no event. Write a statistic ({', '.join(_OF_EVENTS)}), a group, "
                 "a year, < or >, and an amount or in YEAR: mean female 2030 < in 2022, or total "
                 "all 2030 > 5e9."
             )
